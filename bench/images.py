@@ -251,7 +251,7 @@ def answers(memory: Memory, drawn: Sequence[Picture]) -> dict[str, Any]:
     rows, right = [], defaultdict[str, list[bool]](list)
     for each in drawn:
         reply = Chat(memory, user_id=USER).send(each.question, timestamp=NOW, remember=False)
-        said = "".join(reply)
+        said = "".join(reply).partition("\n\n")[0]  # without the quotation below it
         own = picture.read(each.jpeg).id
         rank = next((i for i, h in enumerate(reply.hits) if h.image and h.image.id == own), None)
         is_right = any(_plain(said) == _plain(answer) for answer in each.answers)

@@ -12,8 +12,9 @@ k; `any@k`: at least one is. `turns@10`: all messages that hold the answer are a
 answer have no evidence to find and are counted separately. Nothing in edgemem was fitted on this
 data.
 
---answer asks `Chat` too. By question type: token F1, and whether the reply has all words of the
-answer. Of the questions without an answer: how many `Chat` refuses.
+--answer asks `Chat` too. By question type: token F1 of the answer without the quotation below it,
+and whether the reply has all words of the answer. Of the questions without an answer: how many
+`Chat` refuses.
 """
 
 from __future__ import annotations
@@ -146,8 +147,9 @@ def answer_row(memory: Memory, asked: Asked) -> dict[str, Any]:
     if not asked.answerable:
         return row | {"refused": int(text == NOTHING_FOUND)}
     wanted, said = set(words(asked.answer)), set(words(text))
+    short = text.partition("\n\n")[0]  # without the quotation below it
     return row | {
-        "f1": round(token_f1(text, asked.answer), 4),
+        "f1": round(token_f1(short, asked.answer), 4),
         "contains": int(wanted <= said),
         "refused": int(text == NOTHING_FOUND),
     }
