@@ -380,7 +380,7 @@ def _last_told(memory: Memory, items: Iterable[MemoryItem]) -> dict[str, str]:
 def _ended_at(old: MemoryItem | NewMemory, new: MemoryItem | NewMemory, told: str) -> str:
     """When a fact ends that is contradicted by a new one, told at `told`.
 
-    It holds until the new one does. A plan for a later day than `told` is off at once.
+    It holds until the new one begins. A plan for a later day than `told` is off at once.
     """
     began = old.valid_from or ""
     return told if began > told else max(new.valid_from or told, began)

@@ -140,8 +140,8 @@ def answer(
     finds none in the memories. quotes: gives what stands below an expert's answer that is not
     RELIABLE, or in its place. guesses: whether an answer that is hardly probable counts as one.
     embedder: ranks an expert's likeliest answers; None takes the one that the expert writes first.
-    Memories that do not fit the context window beside more relevant
-    ones are left out. Raises ContextOverflow when the question alone does not fit.
+    Memories that do not fit the context window beside more relevant ones are left out. Raises
+    ContextOverflow when the question alone does not fit.
     """
     expert = engine.expert("generation")
     formed = partial(_formed, question=question, asked_at=asked_at)

@@ -136,7 +136,7 @@ def intent(engine: Engine, embedder: Embedder, text: str, before: str = "") -> I
     try:
         answer = engine.generate(prompt, max_tokens=_MAX_TOKENS, stop=("\n",), stage=STAGE)
     except ModelError:  # the call that writes the answer will raise it
-        return Intent(wants, True, refers)
+        return Intent(wants, tells=True, refers=refers)
     said = answer.text.strip()
     named = said.removeprefix(_BOTH)
     meant = next((want for want in WANTS if want == named), None)
