@@ -291,7 +291,7 @@ leans_back = _having(r"\A(?:and |but |so )?(?:its?|this|that|these|those|they|th
 is_verdict = _having(r"\A(?:yes|no)\b")
 """Whether an answer says yes or no."""
 refers_back = _having(
-    r"\A\W*(?:(?:and|but|so|or|then|what about|how about)\b|(?:[\w'’]+\W*){1,2}\Z)"
+    r"\A\W*+(?:(?:and|but|so|or|then|what about|how about)\b|(?:[\w'’]++\W*+){1,2}\Z)"
     r"|\b(?:he|she|it|they|him|her|them|his|hers|its|theirs?|this|that|these|those|ones?|there"
     r"|then|else|same|others?|another)\b"
 )
