@@ -323,10 +323,9 @@ class Chat:
             return "answer"
         if answers and not engine.expert("reply"):
             setting = "auto"  # the set has an expert for answers alone; all else is the model's own
-        plain = not (own_words or self.instructions)
         if reader_of(engine, "reply", setting) == "quote":
             return "quote"
-        if wanted.wants is None and self._reacts and plain:
+        if wanted.wants is None and self._reacts and not (own_words or self.instructions):
             return "quote"  # a model below HEEDS_PARAMS says of news what was not told
         short = wanted.wants == "recall" and not own_words and engine.n_params < _OWN_WORDS_PARAMS
         return "answer" if short and self._answers() else "converse"
@@ -552,8 +551,7 @@ class Chat:
         if asked.way == "converse":
             return self._converse(asked, turn)
         if asked.intent.wants == "recall":
-            reader = self._answers() if asked.way == "answer" else None
-            reader = reader or self.engine
+            reader = (self._answers() if asked.way == "answer" else None) or self.engine
             return self._short_answer(reader, asked, asked.evidence, quoting=True), turn
         if asked.intent.wants is None:
             return acknowledge(expert_of(self.memory, TALK, self.engine), asked.text), turn

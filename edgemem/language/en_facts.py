@@ -272,6 +272,8 @@ def _is_other(owner: str) -> bool:
 
 
 def _is_turned_round(fact: str, said: str, speaker: str) -> bool:
+    """Whether a fact has the speaker do to another what the other does to the speaker, or the other
+    way round."""
     for by, did, to in _DID.findall(fact):
         by_speaker, to_speaker = (name.lower() in words(speaker) for name in (by, to))
         if by_speaker == to_speaker or did in STOP_WORDS:

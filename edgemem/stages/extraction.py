@@ -198,11 +198,10 @@ def _by_message(
             if by_expert and _log_p(answer, text) < _LIKELY:
                 continue
             shown = as_shown(text, reading)
-            if shown is not None and (found := _grounded(shown, reading)) is not None:
-                said = reading.message
-                if language.misreads(found[0], said.content, label(said)):
-                    continue
-                fact = _dated(*found, reading.source, reading.message.timestamp)
+            found = None if shown is None else _grounded(shown, reading)
+            said = reading.message
+            if found is not None and not language.misreads(found[0], said.content, label(said)):
+                fact = _dated(*found, reading.source, said.timestamp)
                 facts.append(replace(fact, also=_lenders(text, reading)))
     return facts
 
