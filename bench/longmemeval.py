@@ -144,15 +144,13 @@ def answer_row(memory: Memory, asked: Asked) -> dict[str, Any]:
     reply = Chat(memory, user_id=USER).send(asked.text, timestamp=asked.now, remember=False)
     text = "".join(reply)
     row = {"answer": text, "answer_s": round(time.perf_counter() - started, 2)}
-    if not asked.answerable:
-        return row | {"refused": int(text == NOTHING_FOUND)}
-    wanted, said = set(words(asked.answer)), set(words(text))
     short = text.partition("\n\n")[0]  # without the quotation below it
-    return row | {
-        "f1": round(token_f1(short, asked.answer), 4),
-        "contains": int(wanted <= said),
-        "refused": int(text == NOTHING_FOUND),
-    }
+    refused = {"refused": int(short == NOTHING_FOUND)}
+    if not asked.answerable:
+        return row | refused
+    wanted, said = set(words(asked.answer)), set(words(text))
+    f1 = round(token_f1(short, asked.answer), 4)
+    return row | {"f1": f1, "contains": int(wanted <= said)} | refused
 
 
 def run(

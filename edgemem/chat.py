@@ -44,6 +44,7 @@ from edgemem.pipeline.recall import (
     bearing,
     clock,
     known,
+    near_misses,
     notes,
     overview,
     quotes,
@@ -93,10 +94,10 @@ SHOWN_TURNS = 6  # for an expert for short answers, which was trained on 3 to 7
 SHOWN_NOTES = 8  # in a conversation, for a model that heeds its notes or has an expert for replies
 FEW_NOTES = 4  # the same for any other model, which repeats whatever it is shown
 TOLD_TURNS = 12  # for an overview
-BEARING_TURNS = 6  # for a task
+BEARING_TURNS = 5  # for a task
 _OWN_WORDS_PARAMS = 1_000_000_000
-"""A model with at least so many parameters gives overviews in its own words. It also answers
-questions about facts itself where no expert is sure."""
+"""A model with at least so many parameters answers questions about facts itself where no expert is
+sure."""
 _KNOWN_SHARE = 0.3  # of the window, for the system message with what every answer may need
 _TOLD = 0.05  # score of a hit from which a question of general knowledge may ask for a memory
 _CANDIDATES = 16  # hits of one search
@@ -380,28 +381,28 @@ class Chat:
                 pieces.append(reply.cloud.text)
                 yield reply.cloud.text
                 return
-            own_words = bool(asked.options)
-            small = self.engine.n_params < _OWN_WORDS_PARAMS and not own_words
-            fixed = None if asked.pixels else _without_model(asked, self.instructions, small=small)
+            free = self._heeds or bool(asked.options)
+            fixed = None if asked.pixels else _without_model(asked, self.instructions, free=free)
             if fixed is not None:
                 reply.generation = asked.answered
                 pieces.append(fixed)
                 yield fixed
-                return
-            stream, turn = self._stream(asked, turn)
-            try:
-                for piece in stream:
-                    piece = piece if pieces else piece.lstrip()
-                    if piece:
-                        pieces.append(piece)
-                        yield piece
-            finally:
-                stream.close()
-                reply.generation = stream.result
-            if stream.result is not None:
-                reply.timings["ttft_s"] = stream.result.ttft_s
-                reply.timings["tokens_per_s"] = stream.result.tokens_per_s
-            if not (self._heeds or own_words) and (appended := _quoted_below(asked)):
+            else:
+                stream, turn = self._stream(asked, turn)
+                try:
+                    for piece in stream:
+                        piece = piece if pieces else piece.lstrip()
+                        if piece:
+                            pieces.append(piece)
+                            yield piece
+                finally:
+                    stream.close()
+                    reply.generation = stream.result
+                if stream.result is not None:
+                    reply.timings["ttft_s"] = stream.result.ttft_s
+                    reply.timings["tokens_per_s"] = stream.result.tokens_per_s
+            if not free and (shown := self._quoted_below(asked, "".join(pieces), reply.hits)):
+                appended = f"\n\n{shown}"
                 yield appended
         finally:
             answer = "".join(pieces).strip()
@@ -439,7 +440,8 @@ class Chat:
         if wants == "overview":
             return overview(memory, hits, most=TOLD_TURNS)
         if wants in TASKS:
-            return bearing(memory, Scope(**self._ids()), hits, most=BEARING_TURNS)
+            scope, advice = Scope(**self._ids()), wants == "task"
+            return bearing(memory, scope, hits, most=BEARING_TURNS, advice=advice)
         if way == "converse" and (wants == "recall" or (wants is None and not self._reacts)):
             # Leave out what the model can read in the conversation already.
             window = self._turns[self._first :]
@@ -558,6 +560,22 @@ class Chat:
         past = [turn.said for turn in self._turns[-_PAST_TURNS:]]
         return small_talk(self.engine, asked.text, past), turn
 
+    def _quoted_below(self, asked: _Asked, answer: str, hits: Sequence[Hit]) -> str:
+        """What was told, to stand below an answer: what bears on advice; what is nearest to a
+        question that is refused, or answered in the words of a model that talks."""
+        wants, converses = asked.intent.wants, asked.way == "converse"
+        if wants == "task" and converses and asked.evidence:
+            return generation.quoted(asked.evidence, generation.BEARING)
+        if wants != "recall":
+            return ""
+        if answer == asked.unknown:
+            head, shown = generation.NEAREST, near_misses(self.memory, asked.text, hits)
+        elif converses and asked.answered is None:
+            head, shown = generation.TOLD, quotes(self.memory, asked.text, hits)
+        else:
+            return ""
+        return generation.quoted(shown, head) if shown else ""
+
     def _converse(self, asked: _Asked, plain: _Turn) -> tuple[Stream, _Turn]:
         """An answer in a conversation. If the window is full, the oldest turns are left out; if the
         message alone does not fit, its notes are too, and then the known facts."""
@@ -612,11 +630,11 @@ class Chat:
         return {"user_id": self.user_id, "agent_id": self.agent_id, "run_id": self.run_id}
 
 
-def _without_model(asked: _Asked, instructions: str, *, small: bool) -> str | None:
+def _without_model(asked: _Asked, instructions: str, *, free: bool) -> str | None:
     """An answer that needs no call of the conversing model, or None.
 
-    instructions: the caller's, which may say who the assistant is. small: whether the model is too
-    small to sum up without omissions and inventions.
+    instructions: the caller's, which may say who the assistant is. free: whether the model sums up
+    in its own words; one below HEEDS_PARAMS would omit and invent.
     """
     wants, shown = asked.intent.wants, asked.evidence
     converses = asked.way == "converse"
@@ -627,8 +645,8 @@ def _without_model(asked: _Asked, instructions: str, *, small: bool) -> str | No
     if wants == "act" and not (converses and instructions):
         keeps = asked.intent.tells
         return generation.DOES_NOTHING_BUT_KEEPS if keeps else generation.DOES_NOTHING
-    if wants == "overview" and shown and (small or not converses):
-        return generation.quoted(shown, bearing=False)
+    if wants == "overview" and shown and not (free and converses):
+        return generation.quoted(shown)
     if asked.answered is not None:
         return asked.answered.text
     if asked.nothing_known and not converses:
@@ -636,7 +654,7 @@ def _without_model(asked: _Asked, instructions: str, *, small: bool) -> str | No
     if converses:
         return None
     if wants in TASKS and shown:
-        return generation.quoted(shown, bearing=True)
+        return generation.quoted(shown, generation.BEARING)
     return None
 
 
@@ -646,14 +664,6 @@ def _whole(stream: Stream) -> Generation:
         pass
     assert stream.result is not None
     return stream.result
-
-
-def _quoted_below(asked: _Asked) -> str:
-    """The quotation below advice: the memories that bear on it. A letter gets none."""
-    shown = asked.evidence
-    if asked.way != "converse" or asked.intent.wants != "task" or not shown:
-        return ""
-    return f"\n\n{generation.quoted(shown, bearing=True)}"
 
 
 def _plain(text: str) -> str:

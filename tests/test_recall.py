@@ -9,7 +9,17 @@ from memorykit import crowd, quick
 
 from edgemem.language import sentences as sentences_of
 from edgemem.memory import Memory
-from edgemem.pipeline.recall import evidence_of, notes, overview, recall, sources
+from edgemem.pipeline import lasting
+from edgemem.pipeline.recall import (
+    bearing,
+    evidence_of,
+    near_misses,
+    notes,
+    overview,
+    recall,
+    sources,
+)
+from edgemem.results import Scope
 
 DAYS = ("2024-05-01T10:00:00+00:00", "2024-06-01T10:00:00+00:00", "2024-07-01T10:00:00+00:00")
 OLD, NEW = "I drink coffee every morning.", "I drink tea every morning, no coffee."
@@ -252,3 +262,49 @@ def test_an_overview_leaves_out_what_was_only_asked_for(memory):
     hits = memory.search("What do you know about Wim?", user_id="ana")
     assert len(hits) == 2
     assert sentences(overview(memory, hits, most=4)) == ["Our cat is called Wim."]
+
+
+def test_advice_is_shown_what_somebody_must_avoid_and_a_letter_is_not(embedder):
+    said = (
+        "I'm allergic to hazelnuts, they make my throat swell.",
+        "My neighbour Piet cannot stand dogs.",
+        "The tram was late again this morning.",
+        "Lotte's birthday is on Saturday.",
+    )
+    with quick(embedder=embedder) as memory:
+        for text in said:
+            tell(memory, text)
+        asks = "What could I bring for Lotte's birthday?"
+        hits = memory.search(asks, user_id="ana", top_k=16)
+        given = [
+            set(sentences(bearing(memory, Scope(user_id="ana"), hits, most=5, advice=advice)))
+            for advice in (True, False)
+        ]
+    assert given == [{said[0], said[1], said[3]}, {said[3]}]
+
+
+def test_what_lasts_is_told_apart_by_kind(embedder):
+    said = {
+        "constraint": "Noor has asthma and must not eat peanuts.",
+        "person": "My sister is called Noor.",
+        "circumstance": "I work as a nurse at the hospital in Ghent.",
+    }
+    with quick(embedder=embedder) as memory:
+        for text in (*said.values(), "The parcel came yesterday."):
+            tell(memory, text)
+        for kind, text in said.items():
+            likeliest = lasting.lasting(memory, Scope(user_id="ana"), kind)
+            assert likeliest[0].memory == text
+            assert "The parcel came yesterday." not in [hit.memory for hit in likeliest]
+
+
+def test_another_embedder_finds_nothing_that_lasts(memory):
+    tell(memory, "I'm allergic to hazelnuts.")
+    assert lasting.lasting(memory, Scope(user_id="ana"), "constraint") == []
+
+
+def test_below_a_refusal_stands_what_shares_a_word_with_the_question(memory):
+    tell(memory, "Laura is from Valencia, she studies law. The tram was late.")
+    for question, found in (("What does Laura study?", 1), ("Which blood type do I have?", 0)):
+        hits = memory.search(question, user_id="ana", top_k=16)
+        assert len(near_misses(memory, question, hits)) == found

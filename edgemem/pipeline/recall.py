@@ -30,8 +30,8 @@ from edgemem.language import (
     sentences,
     share,
 )
-from edgemem.pipeline.ingest import nearest
-from edgemem.results import Evidence, Hit, Message, Query, Scope, at_day, local_time
+from edgemem.pipeline.lasting import KINDS, lasting
+from edgemem.results import Evidence, Hit, Message, Scope, at_day, local_time
 from edgemem.retrieval.search import RELEVANT
 from edgemem.stages.intent import only_asks
 from edgemem.store import StoredTurn
@@ -45,6 +45,7 @@ __all__ = [
     "clock",
     "evidence_of",
     "known",
+    "near_misses",
     "notes",
     "overview",
     "quotes",
@@ -64,20 +65,10 @@ _LEAST = 0.0055  # score of a note; below it the notes of `known` must do
 _FAR_LESS = 0.03  # of the best hit's score, for a note
 _FAR_FROM_BEST = 0.05  # the same, for an expert (bench/LOG.md, 2026-11-26)
 _OF_THE_BEST = 0.17  # the same, for an overview or a quotation
+_BEARS = 0.5  # the same, for advice or a text
 _QUOTED = 2  # sentences beside an answer that is not reliable
 _NEWEST = 100  # facts; as many as the window could hold
-_NEAREST = 8  # memories for each text of _LASTING
 _CLOCK = 0.42  # cosine from which a question is about the day or the time
-_LASTING = (  # lasting things that advice and letters need to know of anybody
-    "User is allergic to it and must not eat it.",
-    "User takes medicine because of an illness.",
-    "User is afraid of it and cannot stand it.",
-    "User likes it most.",
-    "User has a husband or wife, children and parents.",
-    "User has a dog or a cat.",
-    "User works as it.",
-    "User lives in it.",
-)
 
 
 def asked_at(question: str, said_at: str) -> str | None:
@@ -125,6 +116,12 @@ def quotes(memory: Memory, question: str, hits: Sequence[Hit]) -> tuple[Evidence
     hits that are not far below the best one; oldest first."""
     near = within(hits, _OF_THE_BEST)
     return _oldest_first(recall(memory, question, near, most=_QUOTED))
+
+
+def near_misses(memory: Memory, question: str, hits: Sequence[Hit]) -> tuple[Evidence, ...]:
+    """What stands below a refusal: of the same sentences those with a word of the question."""
+    asked = content_words(question)
+    return tuple(e for e in quotes(memory, question, hits) if share(asked, e.text) > 0)
 
 
 def clock(memory: Memory, question: str, said_at: str) -> tuple[Evidence, ...]:
@@ -216,12 +213,13 @@ def known(
     """What every answer of a scope may need, as much as fits, oldest first.
 
     A search finds what resembles a message, but advice, a letter or a summary also needs what does
-    not. So the newest facts alternate with the memories nearest to each lasting thing (`_LASTING`).
-    fits: whether so much evidence fits. seen: texts that the conversation has already.
+    not. So the newest facts alternate with those that last, of each kind in turn. fits: whether so
+    much evidence fits. seen: texts that the conversation has already.
     """
     newest = memory.store.list(scope, kinds={"fact"})[::-1][:_NEWEST]
     facts = [Hit.of(item, 0.0) for item in newest]
-    hits = list(_round_robin(facts, _lasting(memory, scope)))
+    lasts = _round_robin(*(lasting(memory, scope, kind) for kind in KINDS))
+    hits = list(_round_robin(facts, lasts))
     taken: tuple[Evidence, ...] = ()
     for evidence in evidence_of(memory, None, hits):
         if evidence.text in seen:
@@ -241,12 +239,17 @@ def overview(memory: Memory, hits: Sequence[Hit], *, most: int) -> tuple[Evidenc
 
 
 def bearing(
-    memory: Memory, scope: Scope, hits: Sequence[Hit], *, most: int
+    memory: Memory, scope: Scope, hits: Sequence[Hit], *, most: int, advice: bool
 ) -> tuple[Evidence, ...]:
-    """At most `most` turns that a task should agree with, oldest first. The hits of the search
-    alternate with the memories nearest to each lasting thing; turns that only ask are left out."""
-    hits = list(_round_robin(hits, _lasting(memory, scope)))
-    found = evidence_of(memory, None, hits)
+    """At most `most` turns that a task should agree with, oldest first.
+
+    These are the hits of the search that are not far below the best one; turns that only ask are
+    left out. advice: they alternate with what somebody must avoid, which a search may not find; a
+    letter says only what it is about.
+    """
+    near = within(hits, _BEARS)
+    avoids = lasting(memory, scope, "constraint") if advice else ()
+    found = evidence_of(memory, None, list(_round_robin(near, avoids)))
     told = (evidence for evidence in found if not only_asks(memory.embedder, evidence.text))
     return _oldest_first(list(islice(told, most)))
 
@@ -259,14 +262,6 @@ def within(hits: Sequence[Hit], of_best: float, *, least: float = 0.0) -> list[H
     """The hits that have at least `of_best` times the best one's score, and at least `least`."""
     least = max(least, of_best * max((hit.score for hit in hits), default=0.0))
     return [hit for hit in hits if hit.score >= least]
-
-
-def _lasting(memory: Memory, scope: Scope) -> list[Hit]:
-    """The memories nearest to each text of _LASTING, the nearest of each first; scored 0."""
-    vectors = memory.embedder.embed(_LASTING)
-    queries = (Query(text, scope, top_k=_NEAREST) for text in _LASTING)
-    near = [nearest(memory, query, vector) for query, vector in zip(queries, vectors, strict=True)]
-    return list(_round_robin(*([Hit.of(item, 0.0) for item, _ in found] for found in near)))
 
 
 def _round_robin(*rows: Iterable[Hit]) -> Iterator[Hit]:

@@ -41,13 +41,16 @@ from edgemem.stages.evidence import day_of, line, shown_text
 
 __all__ = [
     "ABOUT_ITSELF",
+    "BEARING",
     "DOES_NOTHING",
     "DOES_NOTHING_BUT_KEEPS",
     "ERASES_NOTHING",
+    "NEAREST",
     "NOR_KEEPS",
     "NOTHING_FOUND",
     "NOT_KNOWN",
     "RELIABLE",
+    "TOLD",
     "UNSEEN",
     "answer",
     "expert_prompt",
@@ -78,8 +81,10 @@ DOES_NOTHING_BUT_KEEPS = f"{DOES_NOTHING} I'll keep it in mind, so you can ask m
 """Answer who wants a timer, a call, a booking. A model would say that it is done."""
 
 _UNSURE = "I'm not sure."
-_TOLD = "This is what you told me:"
-_BEARING = "This is what you told me that may matter here:"
+TOLD = "This is what you told me:"
+BEARING = "This is what you told me that may matter here:"
+NEAREST = "The nearest to it that you told me:"
+"""Heads of what is quoted: as an answer, under advice, under a refusal."""
 
 NOT_KNOWN = "Not known"
 """What an expert answers when the memories hold no answer."""
@@ -224,13 +229,12 @@ def _bare(word: str) -> str:
     return _MARKS.sub("", word.lower())
 
 
-def quoted(memories: Sequence[Evidence], *, bearing: bool) -> str:
-    """An answer without a model: a list of the memories in the user's own words.
+def quoted(memories: Sequence[Evidence], head: str = TOLD) -> str:
+    """An answer without a model: a list of the memories in the user's own words, under a head.
 
-    A model too small to write from memories would add inventions. memories: oldest first. bearing:
-    the memories only matter for a task, and answer no question.
+    A model too small to write from memories would add inventions. memories: oldest first.
     """
-    lines = [_BEARING if bearing else _TOLD]
+    lines = [head]
     for memory in memories:
         day = f"{day_of(memory)}: " if memory.when else ""
         over = " (no longer so)" if memory.over else ""
@@ -265,7 +269,7 @@ def _checked(
     if _refuses(told) or (guessed and not guesses):
         told = unknown
     elif p < (_VERDICT if verdict else RELIABLE) and (shown := quotes()):
-        told = f"{_UNSURE if guessed or verdict else told}\n\n{quoted(shown, bearing=False)}"
+        told = f"{_UNSURE if guessed or verdict else told}\n\n{quoted(shown)}"
     yield told
     return replace(result, text=told)
 
