@@ -23,7 +23,6 @@ Knows a Memory and an Engine; no SQL, no prompt (the stages have them).
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -472,7 +471,7 @@ class Chat:
         if said.text == asked.unknown:
             return replace(asked, answered=said, evidence=())
         # A client that set options gets the model's own words.
-        sure = said.log_p >= math.log(generation.RELIABLE) and not asked.options
+        sure = generation.reliable(said.text, said.log_p) and not asked.options
         return replace(asked, answered=said, evidence=evidence) if sure else asked
 
     def _if_told(self, asked: _Asked, hits: SearchResults) -> _Asked:

@@ -49,13 +49,13 @@ __all__ = [
     "NOR_KEEPS",
     "NOTHING_FOUND",
     "NOT_KNOWN",
-    "RELIABLE",
     "TOLD",
     "UNSEEN",
     "answer",
     "expert_prompt",
     "expert_target",
     "quoted",
+    "reliable",
 ]
 
 NOTHING_FOUND = "I have nothing about that in my memory."
@@ -95,7 +95,7 @@ EXPERT_PROMPT = (
 )
 SURE = 0.5
 """The least probability of `NOT_KNOWN` at which it is the answer; below, the next likeliest is."""
-RELIABLE = 0.4
+_RELIABLE = 0.4
 """The least probability at which an expert's answer is given alone; below, with what was told."""
 _GUESSED, _VERDICT = 0.2, 0.6
 """Below these probabilities only what was told is given. _VERDICT is for an answer of yes or no."""
@@ -143,7 +143,7 @@ def answer(
     speaker: who asks. before: the previous message of the conversation and its answer. asked_at:
     ISO time of the question. Only an expert is shown these two. unknown: the answer if an expert
     finds none in the memories. quotes: gives what stands below an expert's answer that is not
-    RELIABLE, or in its place. guesses: whether an answer that is hardly probable counts as one.
+    reliable, or in its place. guesses: whether an answer that is hardly probable counts as one.
     embedder: ranks an expert's likeliest answers; None takes the one that the expert writes first.
     Memories that do not fit the context window beside more relevant ones are left out. Raises
     ContextOverflow when the question alone does not fit.
@@ -242,6 +242,11 @@ def quoted(memories: Sequence[Evidence], head: str = TOLD) -> str:
     return "\n".join(lines)
 
 
+def reliable(answer: str, log_p: float) -> bool:
+    """Whether an expert's answer is given alone. log_p: logarithm of its probability."""
+    return math.exp(log_p) >= (_VERDICT if is_verdict(answer.strip()) else _RELIABLE)
+
+
 def _checked(
     stream: Stream,
     formed: Callable[[str], str],
@@ -264,11 +269,11 @@ def _checked(
     result = stream.result
     assert result is not None
     told = formed(_listed(text, prompt))
-    p, verdict = math.exp(result.log_p), is_verdict(told.strip())
-    guessed = p < _GUESSED and not verdict
+    verdict = is_verdict(told.strip())
+    guessed = math.exp(result.log_p) < _GUESSED and not verdict
     if _refuses(told) or (guessed and not guesses):
         told = unknown
-    elif p < (_VERDICT if verdict else RELIABLE) and (shown := quotes()):
+    elif not reliable(told, result.log_p) and (shown := quotes()):
         told = f"{_UNSURE if guessed or verdict else told}\n\n{quoted(shown)}"
     yield told
     return replace(result, text=told)
