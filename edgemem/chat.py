@@ -50,6 +50,7 @@ from edgemem.pipeline.recall import (
     recall,
     sources,
     telling,
+    told_of,
 )
 from edgemem.results import (
     AddResults,
@@ -267,6 +268,10 @@ class Chat:
         at = asked_at(text, said_at)
         with_turns = wanted.refers if wanted.wants == "recall" else way == "converse"
         hits = self._search(text, at, with_turns=with_turns)
+        whom = told_of(self.memory, text, hits, most=TOLD_TURNS) if wanted.wants == "recall" else ()
+        if whom:
+            wanted = replace(wanted, wants="overview")
+            way = self._way(wanted, own_words=bool(options))
         near = wanted.wants == "general" and any(hit.score >= _TOLD for hit in hits)
         if near and (wanted.doubtful or self._heeds):
             wanted, near = replace(wanted, wants="recall"), False
@@ -279,7 +284,7 @@ class Chat:
             # Other models mix the plans up, and invent some where there are none.
             way = way if evidence and self._heeds else "quote"
         else:
-            evidence = () if pixels else (*self._evidence(text, hits, wanted, way), *now)
+            evidence = () if pixels else whom or (*self._evidence(text, hits, wanted, way), *now)
         unknown = self._unknown(hits)
         asked = _Asked(text, said_at, way, wanted, evidence, options or {}, unknown, pixels)
         if way == "converse" and wanted.wants == "recall" and not pixels:
@@ -437,7 +442,7 @@ class Chat:
         if wants == "recall" and way == "answer":
             return self._told(text, hits)
         if wants == "overview":
-            return overview(memory, hits, most=TOLD_TURNS)
+            return overview(memory, text, hits, most=TOLD_TURNS)
         if wants in TASKS:
             scope, advice = Scope(**self._ids()), wants == "task"
             return bearing(memory, scope, hits, most=BEARING_TURNS, advice=advice)

@@ -256,9 +256,10 @@ def test_what_no_longer_holds_answers_what_nothing_else_tells(embedder):
         (fact,) = [change.id for change in changes if change.kind == "fact"]
         with memory.store.transaction() as tx:
             tx.invalidate(fact, utc_now())
-        reply = say(Chat(memory), "Who is Karim?")
+        reply = say(Chat(memory), "What does Karim do?")
         assert reply.text == "the technician"
         assert any("technician" in hit.memory for hit in reply.context)
+        assert comes in say(Chat(memory), "Who is Karim?").text
 
 
 @pytest.mark.parametrize(
@@ -267,7 +268,7 @@ def test_what_no_longer_holds_answers_what_nothing_else_tells(embedder):
         ("at eight", 0.5, "at eight"),
         ("at eight", 0.3, f"at eight\n\n{TOLD}"),
         ("at eight", 0.1, f"I'm not sure.\n\n{TOLD}"),
-        ("Yes, at eight", 0.5, f"I'm not sure.\n\n{TOLD}"),
+        ("Yes, at eight", 0.5, TOLD),
         ("Yes, at eight", 0.7, "Yes, at eight"),
         ("Not known", 0.9, f"{NOTHING_FOUND}\n\n{NEAREST}"),
     ],
@@ -281,7 +282,7 @@ def test_an_answer_that_is_not_reliable_comes_with_what_was_told(embedder, said,
         memory.add(said_then, user_id="default", timestamp="2024-05-01T10:00Z", infer=False)
         engine.answer = said
         reply = say(Chat(memory), "When does the technician Karim come?")
-        assert reply.text == (f"{answered}\n{told}" if "\n" in answered else answered)
+        assert reply.text == (f"{answered}\n{told}" if answered.endswith(":") else answered)
         other = say(Chat(memory), "Which bus goes to the stadium?")
         assert said != "Not known" or other.text == NOTHING_FOUND
 
@@ -303,7 +304,7 @@ def test_a_question_that_refers_to_nothing_is_asked_alone(embedder):
     with Memory(":memory:", engine=engine, embedder=embedder) as memory:
         memory.add("The technician Karim comes at eight.", user_id="default", infer=False)
         chat = Chat(memory)
-        for text, follows in (("Who is Karim?", False), ("And who is he?", True)):
+        for text, follows in (("What does Karim do?", False), ("And who is he?", True)):
             say(chat, "Who is my boss?", remember=False)
             say(chat, text, remember=False)
             assert ("my boss" in engine.prompts[-1][1]) is follows

@@ -243,6 +243,13 @@ def test_a_message_is_no_request_to_forget_where_the_regression_rules_it_out(
         assert (found.wants, found.tells) == (None, True)
 
 
+def test_news_that_an_expert_takes_for_a_deed_is_acknowledged(memory: Memory) -> None:
+    """Ankles that were swollen again were answered with "I can't do that"."""
+    text = "The practice rang back: I stop the old pills tomorrow"
+    memory.engine.wants[text] = "act"  # type: ignore[attr-defined]
+    assert asked(memory, text).wants is None
+
+
 def test_no_model_says_that_something_is_erased_and_the_request_is_not_kept(memory: Memory) -> None:
     before = memory.store.counts()
     for remember in (True, "first"):

@@ -8,11 +8,13 @@ from edgemem.language import (
     asks_for_now,
     asks_for_past,
     asks_when,
+    asks_who,
     content_words,
     is_of_listener,
     is_of_speaker,
     is_question,
     leans_back,
+    named,
     same_word,
     says_the_same,
     sentences,
@@ -113,6 +115,25 @@ def test_only_forms_of_the_present_say_the_same(old, new, same):
 )
 def test_only_people_and_places_that_were_said_are_told_of(fact, said, told):
     assert with_known_people(fact, {"ana", *said.split()}) == told
+
+
+@pytest.mark.parametrize(
+    ("question", "told", "names", "who"),
+    [
+        ("who is Tom?", "", ["tom"], True),
+        ("and whos tom", "I lent Tom my drill", ["tom"], True),
+        ("Who are Carol and Dave?", "", ["carol", "dave"], True),
+        ("what does tom do", "I lent Tom my drill", ["tom"], False),
+        ("Who is Tom married to?", "", ["tom"], False),
+        ("who is my boss?", "I met Boss", ["boss"], False),
+        ("who is pregnant?", "Pregnant again", [], False),
+        ("who is coming on Saturday in March", "", [], False),
+        ("who is " + "a " * 20_000, "", [], False),
+    ],
+)
+def test_it_is_known_whom_a_question_names(question, told, names, who):
+    assert (found := named(question, [told])) == names
+    assert asks_who(question, found) == who
 
 
 @given(st.text(), st.lists(st.text()))

@@ -16,8 +16,10 @@ from edgemem.pipeline.recall import (
     near_misses,
     notes,
     overview,
+    quotes,
     recall,
     sources,
+    told_of,
 )
 from edgemem.results import Scope
 
@@ -155,7 +157,7 @@ def test_what_the_assistant_said_is_shown_as_its_words_and_nowhere_as_the_users(
     tell(memory, "The cat is called Tom.", role="assistant", name="Bo")
     assert {e.speaker for e in shown(memory, "What is the cat called?")} == {"Assistant", "Bo"}
     hits = memory.search("cat", user_id="ana")
-    for said in (overview(memory, hits, most=4), notes(memory, hits, most=4)):
+    for said in (overview(memory, "my drinks", hits, most=4), notes(memory, hits, most=4)):
         assert [e.speaker for e in said] == ["Bo"]
 
 
@@ -261,7 +263,7 @@ def test_an_overview_leaves_out_what_was_only_asked_for(memory):
         tell(memory, text)
     hits = memory.search("What do you know about Wim?", user_id="ana")
     assert len(hits) == 2
-    assert sentences(overview(memory, hits, most=4)) == ["Our cat is called Wim."]
+    assert sentences(overview(memory, "Wim?", hits, most=4)) == ["Our cat is called Wim."]
 
 
 def test_advice_is_shown_what_somebody_must_avoid_and_a_letter_is_not(embedder):
@@ -308,3 +310,28 @@ def test_below_a_refusal_stands_what_shares_a_word_with_the_question(memory):
     for question, found in (("What does Laura study?", 1), ("Which blood type do I have?", 0)):
         hits = memory.search(question, user_id="ana", top_k=16)
         assert len(near_misses(memory, question, hits)) == found
+
+
+def test_a_stored_request_hides_nothing(memory):
+    """It was the best hit for the same request again, and hits are compared with the best one."""
+    for text in ("Our cat is called Wim.", "What should I tell the vet about our cat Wim?"):
+        tell(memory, text)
+    asks, scope = "What should I tell the vet about our cat Wim?", Scope(user_id="ana")
+    hits = memory.search(asks, user_id="ana")
+    given = [
+        overview(memory, asks, hits, most=4),
+        bearing(memory, scope, hits, most=4, advice=False),
+        quotes(memory, asks, hits),
+    ]
+    assert list(map(sentences, given)) == [["Our cat is called Wim."]] * 3
+
+
+def test_an_overview_of_somebody_leaves_out_what_is_told_of_others(memory):
+    told = "I lent Tom my drill.", "Tom lives next door with a beagle.", "Anna lives in York."
+    for text in told:
+        tell(memory, text)
+    for question in ("What do you know about Tom?", "who is tom"):
+        hits = memory.search(question, user_id="ana")
+        found = overview(memory, question, hits, most=4)
+        assert set(sentences(found)) == {*told[:2]}
+        assert bool(told_of(memory, question, hits, most=4)) == question.startswith("who")

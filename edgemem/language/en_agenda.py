@@ -86,11 +86,11 @@ _OPEN = frozenset(
     "calendar coming diary did do does doing done else event events everything for free get give "
     "going got had happen happened happening happens has have i in is it list look looking me my "
     "of on our planned planning plans please recap remind schedule scheduled show so something "
-    "summarise summarize summary tell that the then there this to up us was we were what what's "
-    "whats will you".split()
+    "sum summarise summarize summary tell that the then there this to up us was we were what "
+    "what's whats will you".split()
 )
 _ASKS = frozenset(
-    "agenda anything busy calendar everything free plans recap schedule something summarise "
+    "agenda anything busy calendar everything free plans recap schedule something sum summarise "
     "summarize summary what what's whats".split()
 )
 

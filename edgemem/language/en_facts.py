@@ -1,4 +1,5 @@
-"""What an English fact says: about whom, which names, numbers and dates, and what it denies.
+"""What an English fact says: about whom, which names, numbers and dates, and what it denies; whom a
+question names.
 
 Knows facts as text; knows neither who told them nor what becomes of them.
 """
@@ -6,7 +7,7 @@ Knows facts as text; knows neither who told them nor what becomes of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from edgemem.language.en import (
@@ -18,16 +19,19 @@ from edgemem.language.en import (
     content_words,
     denied,
     is_negated,
+    proper_names,
     same_word,
     words,
 )
-from edgemem.language.en_dates import WRITTEN_DATE
+from edgemem.language.en_dates import DAYS, MONTHS, WRITTEN_DATE
 
 __all__ = [
     "Statement",
+    "asks_who",
     "denies_alike",
     "in_third_person",
     "misreads",
+    "named",
     "nicknames",
     "owned_by",
     "says_the_same",
@@ -309,3 +313,27 @@ def in_third_person(text: str, speaker: str) -> str:
     for form, other in _FIRST_TO_THIRD:
         text = form.sub(other.format(speaker), text)
     return text
+
+
+# -- whom a question names -------------------------------------------------------------------
+
+_CALENDAR = frozenset(name.lower() for name in (*MONTHS, *DAYS))
+_WHO_IS = re.compile(
+    r"\W*(?:(?:and|but|so|hey|ok|okay)\b\W*){0,3}who(?:['’]?s|['’]?re|\s+(?:is|are|was|were))\s+"
+    r"(?P<whom>[\w'’.-]+(?:\s+[\w'’.-]+){0,4})\W*",
+    re.I,
+)
+
+
+def named(question: str, texts: Iterable[str]) -> list[str]:
+    """The words of a question that it or one of the texts writes as a name; months and weekdays are
+    none."""
+    names = set[str]().union(*map(proper_names, (question, *texts))) - _CALENDAR
+    return [word for word in content_words(question) if word in names]
+
+
+def asks_who(question: str, names: Collection[str]) -> bool:
+    """Whether a question asks who has one of these names ("who is Tom?"), and not who is something
+    ("who is my boss?")."""
+    asked = _WHO_IS.fullmatch(question)
+    return asked is not None and {*words(asked["whom"])} - {"and"} <= {*names}

@@ -23,10 +23,12 @@ from edgemem.language import (
     asks_for_now,
     asks_for_past,
     asks_of_a_day,
+    asks_who,
     content_words,
     day_text,
     is_question,
     leans_back,
+    named,
     sentences,
     share,
 )
@@ -52,6 +54,7 @@ __all__ = [
     "recall",
     "sources",
     "telling",
+    "told_of",
     "within",
 ]
 
@@ -114,7 +117,7 @@ def recall(
 def quotes(memory: Memory, question: str, hits: Sequence[Hit]) -> tuple[Evidence, ...]:
     """What stands beside an answer that is not reliable: the sentences nearest to the question, of
     hits that are not far below the best one; oldest first."""
-    near = within(hits, _OF_THE_BEST)
+    near = within(_that_tell(memory, hits), _OF_THE_BEST)
     return _oldest_first(recall(memory, question, near, most=_QUOTED))
 
 
@@ -230,12 +233,34 @@ def known(
     return taken
 
 
-def overview(memory: Memory, hits: Sequence[Hit], *, most: int) -> tuple[Evidence, ...]:
-    """At most `most` turns for an overview, oldest first. Left out are hits far below the best one,
-    and turns that only ask (a task is stored because it may tell something)."""
-    near = within(hits, _OF_THE_BEST)
-    told = [h for h in near if h.kind != "turn" or not only_asks(memory.embedder, h.memory)]
-    return _oldest_first(evidence_of(memory, None, told)[:most])
+def overview(
+    memory: Memory, question: str, hits: Sequence[Hit], *, most: int
+) -> tuple[Evidence, ...]:
+    """At most `most` turns for an overview, oldest first.
+
+    Left out are turns that only ask, and hits far below the best one of the others. If the question
+    names somebody, turns with the name stay, and of the others only the best.
+    """
+    told = _that_tell(memory, hits)
+    found = evidence_of(memory, None, told)
+    names = named(question, (evidence.text for evidence in found))
+    near = {hit.id for hit in within(told, _BEARS if names else _OF_THE_BEST)}
+    kept = (e for e in found if (e.source and e.source.id in near) or share(names, e.text) > 0)
+    return _oldest_first(list(islice(kept, most)))
+
+
+def told_of(
+    memory: Memory, question: str, hits: Sequence[Hit], *, most: int
+) -> tuple[Evidence, ...]:
+    """For "who is Tom?" at most `most` turns with his name, oldest first; none for other questions.
+
+    A short answer would be whatever the likeliest of these turns says of anybody.
+    """
+    found = evidence_of(memory, None, hits)
+    names = named(question, (evidence.text for evidence in found))
+    if not asks_who(question, names):
+        return ()
+    return _oldest_first([e for e in found if share(names, e.text) > 0][:most])
 
 
 def bearing(
@@ -243,15 +268,20 @@ def bearing(
 ) -> tuple[Evidence, ...]:
     """At most `most` turns that a task should agree with, oldest first.
 
-    These are the hits of the search that are not far below the best one; turns that only ask are
-    left out. advice: they alternate with what somebody must avoid, which a search may not find; a
-    letter says only what it is about.
+    These are the hits of the search that are not far below the best one. advice: they alternate
+    with what somebody must avoid, which a search may not find; a letter says only what it is about.
+    Turns that only ask are left out.
     """
-    near = within(hits, _BEARS)
-    avoids = lasting(memory, scope, "constraint") if advice else ()
+    near = within(_that_tell(memory, hits), _BEARS)
+    avoids = _that_tell(memory, lasting(memory, scope, "constraint")) if advice else ()
     found = evidence_of(memory, None, list(_round_robin(near, avoids)))
-    told = (evidence for evidence in found if not only_asks(memory.embedder, evidence.text))
-    return _oldest_first(list(islice(told, most)))
+    return _oldest_first(found[:most])
+
+
+def _that_tell(memory: Memory, hits: Iterable[Hit]) -> list[Hit]:
+    """The hits without turns that only ask: a task is stored, because it may tell something, and
+    would be the best hit for the same task."""
+    return [h for h in hits if h.kind != "turn" or not only_asks(memory.embedder, h.memory)]
 
 
 def _oldest_first(found: Sequence[Evidence]) -> tuple[Evidence, ...]:

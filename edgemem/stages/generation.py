@@ -274,7 +274,8 @@ def _checked(
     if _refuses(told) or (guessed and not guesses):
         told = unknown
     elif not reliable(told, result.log_p) and (shown := quotes()):
-        told = f"{_UNSURE if guessed or verdict else told}\n\n{quoted(shown)}"
+        head = "" if verdict else f"{_UNSURE if guessed else told}\n\n"
+        told = head + quoted(shown)
     yield told
     return replace(result, text=told)
 

@@ -58,8 +58,10 @@ WANTS: tuple[Want | None, ...] = (None, *get_args(Want))
 TASKS: tuple[Want, ...] = ("task", "text")
 """The wants whose answers must agree with all that is known of the user."""
 _TELLING = (None, *TASKS)  # these may tell news: a task says what it is for
-_TASK, _TEXT, _ERASE = (WANTS.index(want) for want in ("task", "text", "erase"))
-_MAY_ERASE = 0.02  # the least probability of `erase`, by the regression, that an expert may name
+_TASK, _TEXT = (WANTS.index(want) for want in ("task", "text"))
+_LEAST: dict[Want | None, float] = {"erase": 0.02, "act": 0.01}
+"""The least probabilities, by the regression, at which an expert may name a want. News that are
+taken for these are refused, and nothing is kept of what only asks to forget."""
 MAY_TELL = 0.1
 """The least probability of telling something at which a message is remembered (bench/LOG.md)."""
 
@@ -142,8 +144,8 @@ def intent(engine: Engine, embedder: Embedder, text: str, before: str = "") -> I
     meant = next((want for want in WANTS if want == named), None)
     if meant == "task" and logits[_TEXT] > logits[_TASK]:  # the expert calls both a task
         meant = "text"
-    if meant == "erase" and _shares(logits[None])[0, _ERASE] < _MAY_ERASE:
-        meant = None  # nothing is kept of a message that only asks to forget
+    if _shares(logits[None])[0, WANTS.index(meant)] < _LEAST.get(meant, 0.0):
+        meant = None
     if meant == "erase":  # it most likely names what is to be forgotten
         tells = bool(logits[-1] >= 0)
     tells = tells or said.startswith(TELLS) or meant in _TELLING
