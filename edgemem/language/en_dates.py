@@ -176,6 +176,8 @@ _NO_YEAR = (
 )
 _NO_DAY_BEFORE = r"(?<!\d )" + "".join(rf"(?<!\d{nth} )" for nth in ("st", "nd", "rd", "th"))
 _CLOCK = r"\d\d?(?:[:.]\d\d(?!\d)| ?[ap]\.?m\b)"
+_AT_A_TIME = re.compile(rf" (?:at \d|{_CLOCK})", re.I)
+_NOT_EACH_WEEK = re.compile(rf"{_AT_A_TIME.pattern}| now\b|,? not\b", re.I)
 # Before these a day's name is no adjective: not "saturday job", "the 8th floor".
 _NO_NOUN = (
     rf"{_WHOLE}(?=\s*(?:$|[.,!?;)…\n]|[-–—] )| {_CLOCK}|"
@@ -343,7 +345,8 @@ def _weekday(match: re.Match[str], said: date) -> _Found:
     first, last = tense.sentence(match.string, *match.span())
     if re.search(rf"\b{match['day'][:3]}\w*,? {_NUMBERED}", match.string[first:last], re.I):
         return None  # "thursday at nine, thursday the 22nd"
-    direction = _tense(match)
+    at_a_time = _AT_A_TIME.match(match.string, match.end())
+    direction = _tense(match) or (1 if at_a_time else 0)  # "eye doctor Friday 9:30" is a plan
     return _to_weekday(match, _nearest(match, said, direction)) if direction else None
 
 
@@ -357,7 +360,7 @@ def _bare_weekday(match: re.Match[str], said: date) -> _Found:
     told = put_off or (
         # "it's Friday" may tell of today, and "my day is Friday" of each week
         (is_it or word.lower() == "is")
-        and re.match(r" now\b|,? not\b", match.string[match.end() :], re.I)
+        and _NOT_EACH_WEEK.match(match.string, match.end())
         and said.weekday() != _number_of(match)
     )
     if not told and (is_it or word.lower() in _NO_DAY_AFTER or word.isdigit()):
