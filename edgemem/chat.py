@@ -12,7 +12,9 @@ task, none for other talk. What the model can do (runtime/experts.py) decides ho
   acknowledges a message that only tells. If a client gave instructions or options, the model does
   that itself, without notes.
 - A question for whatever there is on some days lists what was told of them (pipeline/agenda.py).
-- A smaller model quotes: an overview, or what bears on a task, is in the user's own words.
+- Below HEEDS_PARAMS an overview is in the user's own words. A model that can do neither of the
+  above also quotes what bears on a task.
+- Below a refusal, or an answer that is not sure, stands what was told nearest to the question.
 - A model that sees is shown the images that a question is about.
 
 The model's answers, and messages that only ask, are stored as turns, but never searched or
@@ -570,7 +572,7 @@ class Chat:
         wants, converses = asked.intent.wants, asked.way == "converse"
         if wants == "task" and converses and asked.evidence:
             return generation.quoted(asked.evidence, generation.BEARING)
-        if wants != "recall":
+        if wants != "recall" or asked.pixels:
             return ""
         if answer == asked.unknown:
             head, shown = generation.NEAREST, near_misses(self.memory, asked.text, hits)

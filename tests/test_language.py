@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgemem.language import (
+    asked_whom,
     asks_for_now,
     asks_for_past,
     asks_when,
-    asks_who,
     content_words,
     is_of_listener,
     is_of_speaker,
@@ -118,22 +118,21 @@ def test_only_people_and_places_that_were_said_are_told_of(fact, said, told):
 
 
 @pytest.mark.parametrize(
-    ("question", "told", "names", "who"),
+    ("question", "told", "names", "whom"),
     [
-        ("who is Tom?", "", ["tom"], True),
-        ("and whos tom", "I lent Tom my drill", ["tom"], True),
-        ("Who are Carol and Dave?", "", ["carol", "dave"], True),
-        ("what does tom do", "I lent Tom my drill", ["tom"], False),
-        ("Who is Tom married to?", "", ["tom"], False),
-        ("who is my boss?", "I met Boss", ["boss"], False),
-        ("who is pregnant?", "Pregnant again", [], False),
-        ("who is coming on Saturday in March", "", [], False),
-        ("who is " + "a " * 20_000, "", [], False),
+        ("who is Tom?", "", ["tom"], ["tom"]),
+        ("and whos tom", "I lent Tom my drill", ["tom"], ["tom"]),
+        ("Who are Carol and Dave?", "", ["carol", "dave"], ["carol", "dave"]),
+        ("what does tom do", "I lent Tom my drill", ["tom"], []),
+        ("Who is Tom married to?", "", ["tom"], ["tom", "married", "to"]),
+        ("who is my boss?", "I met Boss", ["boss"], ["my", "boss"]),
+        ("who is pregnant?", "Pregnant again", [], ["pregnant"]),
+        ("when is it, in March or on Monday?", "", [], []),
+        ("who is " + "a " * 20_000, "", [], []),
     ],
 )
-def test_it_is_known_whom_a_question_names(question, told, names, who):
-    assert (found := named(question, [told])) == names
-    assert asks_who(question, found) == who
+def test_it_is_known_whom_a_question_names(question, told, names, whom):
+    assert (named(question, [told]), asked_whom(question)) == (names, whom)
 
 
 @given(st.text(), st.lists(st.text()))

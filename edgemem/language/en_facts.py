@@ -27,7 +27,7 @@ from edgemem.language.en_dates import DAYS, MONTHS, WRITTEN_DATE
 
 __all__ = [
     "Statement",
-    "asks_who",
+    "asked_whom",
     "denies_alike",
     "in_third_person",
     "misreads",
@@ -332,8 +332,7 @@ def named(question: str, texts: Iterable[str]) -> list[str]:
     return [word for word in content_words(question) if word in names]
 
 
-def asks_who(question: str, names: Collection[str]) -> bool:
-    """Whether a question asks who has one of these names ("who is Tom?"), and not who is something
-    ("who is my boss?")."""
+def asked_whom(question: str) -> list[str]:
+    """The words after "who is" in a question of nothing else; they may be no name ("my boss")."""
     asked = _WHO_IS.fullmatch(question)
-    return asked is not None and {*words(asked["whom"])} - {"and"} <= {*names}
+    return [word for word in words(asked["whom"]) if word != "and"] if asked else []

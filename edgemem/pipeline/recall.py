@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from edgemem.language import (
     asked_day,
+    asked_whom,
     asks_for_now,
     asks_for_past,
     asks_of_a_day,
-    asks_who,
     content_words,
     day_text,
     is_question,
@@ -256,11 +256,12 @@ def told_of(
 
     A short answer would be whatever the likeliest of these turns says of anybody.
     """
-    found = evidence_of(memory, None, hits)
-    names = named(question, (evidence.text for evidence in found))
-    if not asks_who(question, names):
+    if not (whom := asked_whom(question)):
         return ()
-    return _oldest_first([e for e in found if share(names, e.text) > 0][:most])
+    found = evidence_of(memory, None, _that_tell(memory, hits))
+    if not {*whom} <= {*named(question, (evidence.text for evidence in found))}:
+        return ()
+    return _oldest_first([e for e in found if share(whom, e.text) > 0][:most])
 
 
 def bearing(
