@@ -19,6 +19,7 @@ from edgemem.stages.generation import (
     NOTHING_FOUND,
     SURE,
     answer,
+    quoted,
 )
 from edgemem.stages.reply import NOTED, acknowledge, small_talk
 
@@ -307,3 +308,10 @@ def test_a_closed_answer_ends_the_models_own():
     assert next(stream) == " Rex, who barks"
     stream.close()
     assert list(stream) == []
+
+
+def test_a_quotation_keeps_today_beside_its_day_and_writes_out_other_days():
+    said = Evidence("Lent Tom my drill today, he will return it on Friday.", "2024-05-06T10:00Z")
+    assert quoted([said]).splitlines()[1] == (
+        "- 6 May 2024: Lent Tom my drill today, he will return it on Friday 10 May 2024."
+    )

@@ -6,10 +6,10 @@ Each task orders the lines in its own way; this module decides what a line conta
 
 from __future__ import annotations
 
-from edgemem.language import absolute, day_text, on_day
+from edgemem.language import absolute, day_text, moments, on_day, written
 from edgemem.results import Evidence, local_time
 
-__all__ = ["day_of", "head", "line", "plain", "quotation", "shown_text"]
+__all__ = ["day_of", "head", "line", "own_words", "plain", "quotation", "shown_text"]
 
 _NOTED = "it was noted"
 
@@ -45,6 +45,17 @@ def plain(evidence: Evidence) -> str:
     """The text in one line, its relative dates written out."""
     text = " ".join(evidence.text.split())
     return absolute(text, local_time(evidence.when))[0] if evidence.when else text
+
+
+def own_words(evidence: Evidence) -> str:
+    """The text in one line for a person who reads its day beside it: "today" stays, and all other
+    relative dates are written out."""
+    text = " ".join(evidence.text.split())
+    if not evidence.when:
+        return text
+    said_at = local_time(evidence.when)
+    others = [m for m in moments(text, said_at) if m.begins.isoformat() != said_at[:10]]
+    return written(text, others)
 
 
 def _on_day(evidence: Evidence) -> str:

@@ -37,7 +37,7 @@ from edgemem.results import Evidence, local_time
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine, Generation, Stream
 from edgemem.runtime.generation import Options
-from edgemem.stages.evidence import day_of, line, shown_text
+from edgemem.stages.evidence import day_of, line, own_words, shown_text
 
 __all__ = [
     "ABOUT_ITSELF",
@@ -238,7 +238,7 @@ def quoted(memories: Sequence[Evidence], head: str = TOLD) -> str:
     for memory in memories:
         day = f"{day_of(memory)}: " if memory.when else ""
         over = " (no longer so)" if memory.over else ""
-        lines.append(f"- {day}{shown_text(memory)}{over}")
+        lines.append(f"- {day}{own_words(memory)}{over}")
     return "\n".join(lines)
 
 
