@@ -9,7 +9,6 @@ from memorykit import crowd, quick
 
 from edgemem.language import sentences as sentences_of
 from edgemem.memory import Memory
-from edgemem.pipeline import lasting
 from edgemem.pipeline.recall import (
     bearing,
     evidence_of,
@@ -283,26 +282,6 @@ def test_advice_is_shown_what_somebody_must_avoid_and_a_letter_is_not(embedder):
             for advice in (True, False)
         ]
     assert given == [{said[0], said[1], said[3]}, {said[3]}]
-
-
-def test_what_lasts_is_told_apart_by_kind(embedder):
-    said = {
-        "constraint": "Noor has asthma and must not eat peanuts.",
-        "person": "My sister is called Noor.",
-        "circumstance": "I work as a nurse at the hospital in Ghent.",
-    }
-    with quick(embedder=embedder) as memory:
-        for text in (*said.values(), "The parcel came yesterday."):
-            tell(memory, text)
-        for kind, text in said.items():
-            likeliest = lasting.lasting(memory, Scope(user_id="ana"), kind)
-            assert likeliest[0].memory == text
-            assert "The parcel came yesterday." not in [hit.memory for hit in likeliest]
-
-
-def test_another_embedder_finds_nothing_that_lasts(memory):
-    tell(memory, "I'm allergic to hazelnuts.")
-    assert lasting.lasting(memory, Scope(user_id="ana"), "constraint") == []
 
 
 def test_below_a_refusal_stands_what_shares_a_word_with_the_question(memory):
