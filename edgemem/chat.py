@@ -73,10 +73,12 @@ from edgemem.stages import generation
 from edgemem.stages.intent import STAGE, TASKS, Intent, Want, intent
 from edgemem.stages.reply import (
     NEWS_TOKENS,
+    NO_IDEA,
     TALK,
     acknowledge,
     converse,
     fitting,
+    general,
     small_talk,
     system_text,
     turn_text,
@@ -407,7 +409,7 @@ class Chat:
                 if stream.result is not None:
                     reply.timings["ttft_s"] = stream.result.ttft_s
                     reply.timings["tokens_per_s"] = stream.result.tokens_per_s
-            if not free and (shown := self._quoted_below(asked, "".join(pieces), reply.hits)):
+            if not free and (shown := self._below(asked, "".join(pieces), reply.hits)):
                 appended = f"\n\n{shown}"
                 yield appended
         finally:
@@ -564,12 +566,16 @@ class Chat:
         if asked.intent.wants is None:
             return acknowledge(expert_of(self.memory, TALK, self.engine), asked.text), turn
         past = [turn.said for turn in self._turns[-_PAST_TURNS:]]
-        return small_talk(self.engine, asked.text, past), turn
+        talk = general if asked.intent.wants == "general" else small_talk
+        return talk(self.engine, asked.text, past), turn
 
-    def _quoted_below(self, asked: _Asked, answer: str, hits: Sequence[Hit]) -> str:
-        """What was told, to stand below an answer: what bears on advice; what is nearest to a
-        question that is refused, or answered in the words of a model that talks."""
+    def _below(self, asked: _Asked, answer: str, hits: Sequence[Hit]) -> str:
+        """What stands below an answer: what was told that bears on advice, or is nearest to a
+        question that is refused, or answered in the words of a model that talks; a caution below
+        a small model's general knowledge."""
         wants, converses = asked.intent.wants, asked.way == "converse"
+        if wants == "general" and not converses and answer != NO_IDEA:
+            return generation.KNOWS_LITTLE
         if wants == "task" and converses and asked.evidence:
             return generation.quoted(asked.evidence, generation.BEARING)
         if wants != "recall" or asked.pixels:

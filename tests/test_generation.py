@@ -21,7 +21,7 @@ from edgemem.stages.generation import (
     answer,
     quoted,
 )
-from edgemem.stages.reply import NOTED, acknowledge, small_talk
+from edgemem.stages.reply import NOTED, acknowledge, general, small_talk
 
 MAY_8 = "2023-05-08T13:56:00.000+00:00"
 
@@ -315,3 +315,16 @@ def test_a_quotation_keeps_today_beside_its_day_and_writes_out_other_days():
     assert quoted([said]).splitlines()[1] == (
         "- 6 May 2024: Lent Tom my drill today, he will return it on Friday 10 May 2024."
     )
+
+
+@pytest.mark.parametrize(
+    ("pieces", "told"),
+    [
+        ((" Not", "ed."), ["I don't know that."]),
+        ((" No", "vember", " has 30."), [" November", " has 30."]),
+        ((" No",), [" No"]),
+        ((), ["I don't know that."]),
+    ],
+)
+def test_a_question_of_the_world_is_not_answered_with_noted(pieces, told):
+    assert list(general(Recorder(pieces=pieces), "Which month has 30 days?", ())) == told

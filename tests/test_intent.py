@@ -25,6 +25,7 @@ from edgemem.stages.generation import (
     DOES_NOTHING,
     DOES_NOTHING_BUT_KEEPS,
     ERASES_NOTHING,
+    KNOWS_LITTLE,
     NOR_KEEPS,
     NOTHING_FOUND,
 )
@@ -241,6 +242,11 @@ def test_a_message_is_no_request_to_forget_where_the_regression_rules_it_out(
         memory.engine.wants[text] = "erase"  # type: ignore[attr-defined]
         found = intent(memory.engine, memory.embedder, text, "we broke up")
         assert (found.wants, found.tells) == (None, True)
+
+
+def test_what_a_small_model_knows_of_the_world_comes_with_a_caution(memory: Memory) -> None:
+    memory.engine.wants["how far is the sun"] = "general"  # type: ignore[attr-defined]
+    assert asked(memory, "how far is the sun").text.endswith(KNOWS_LITTLE)
 
 
 def test_news_that_an_expert_takes_for_a_deed_is_acknowledged(memory: Memory) -> None:

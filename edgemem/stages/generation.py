@@ -45,6 +45,7 @@ __all__ = [
     "DOES_NOTHING",
     "DOES_NOTHING_BUT_KEEPS",
     "ERASES_NOTHING",
+    "KNOWS_LITTLE",
     "NEAREST",
     "NOR_KEEPS",
     "NOTHING_FOUND",
@@ -79,6 +80,9 @@ a message that is kept, because it also tells something."""
 DOES_NOTHING = "I can't do that: I only talk and remember."
 DOES_NOTHING_BUT_KEEPS = f"{DOES_NOTHING} I'll keep it in mind, so you can ask me."
 """Answer who wants a timer, a call, a booking. A model would say that it is done."""
+
+KNOWS_LITTLE = "I know little of the world, so check what matters."
+"""What stands below a small model's answer from general knowledge: most are wrong."""
 
 _UNSURE = "I'm not sure."
 TOLD = "This is what you told me:"

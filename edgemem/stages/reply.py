@@ -29,10 +29,12 @@ __all__ = [
     "MAX_TOKENS",
     "NEWS_TOKENS",
     "NOTED",
+    "NO_IDEA",
     "TALK",
     "acknowledge",
     "converse",
     "fitting",
+    "general",
     "small_talk",
     "system_text",
     "talk_prompt",
@@ -68,6 +70,8 @@ _SMALL_TALK = "You are a friendly companion. Reply in one or two short sentences
 _SMALL_TALK_TOKENS = 64
 NOTED = "Noted."
 """The reply to what the user tells, if no other is probable."""
+NO_IDEA = "I don't know that."
+"""The answer from general knowledge if the expert replies NOTED, as it has learned only that."""
 _SURE = 0.5  # least probability of an expert's reply to what the user tells
 
 
@@ -167,6 +171,26 @@ def small_talk(engine: Engine, text: str, turns: Sequence[Message]) -> Stream:
     else:
         options["repeat_penalty"] = 1.1
     return engine.stream(prompt, **options)
+
+
+def general(engine: Engine, text: str, turns: Sequence[Message]) -> Stream:
+    """Small talk that answers from general knowledge. An expert's NOTED becomes NO_IDEA."""
+    return Stream(_never_noted(small_talk(engine, text, turns)))
+
+
+def _never_noted(reply: Stream) -> Generator[str, None, Generation | None]:
+    """A reply in its pieces; what may become NOTED is held back."""
+    said = ""
+    try:
+        for piece in reply:
+            before, said = said, said + piece
+            if not NOTED.startswith(said.strip()):
+                yield piece if not NOTED.startswith(before.strip()) else said
+        if NOTED.startswith(said.strip()):
+            yield said if said.strip() not in ("", NOTED) else NO_IDEA
+    finally:
+        reply.close()
+    return reply.result
 
 
 def acknowledge(engine: Engine, text: str) -> Stream:
