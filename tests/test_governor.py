@@ -32,7 +32,7 @@ from edgemem.errors import (
 from edgemem.memory import Memory
 from edgemem.results import Hit, Scope
 from edgemem.runtime.engine import Engine
-from edgemem.stages.generation import NOR_KEEPS
+from edgemem.stages.generation import KNOWS_LITTLE, NOR_KEEPS
 from edgemem.store.receipts import Receipt, receipts
 
 pytestmark = pytest.mark.usefixtures("empty_home")
@@ -511,9 +511,9 @@ def test_a_failing_cloud_loses_no_turn_and_the_local_model_answers(
             governing.receipts, "add_receipt", lambda *_: (_ for _ in ()).throw(StoreError("no"))
         )
     reply = talk.send("Please tell me a story.", cloud="ask")
-    assert "".join(reply) == "Local answer."
+    assert "".join(reply) == f"Local answer.\n\n{KNOWS_LITTLE}"
     assert reply.cloud is None and reply.cloud_error
-    assert turns(talk) == ["Please tell me a story.", "Local answer."]
+    assert turns(talk) == ["Please tell me a story.", reply.text]
 
 
 @pytest.mark.models
