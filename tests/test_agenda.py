@@ -51,6 +51,7 @@ def test_a_question_for_coming_days_is_known(question: str, first: str, last: st
         ("what did i do today", "2026-11-18", "2026-11-18"),
         ("what did I have on the 18th?", "2026-11-18", "2026-11-18"),
         ("Summarise my week", "2026-11-12", "2026-11-18"),
+        ("sum up my week", "2026-11-12", "2026-11-18"),
     ],
 )
 def test_a_question_for_past_days_is_known(question: str, first: str, last: str) -> None:
