@@ -26,6 +26,8 @@ NOW = "2026-11-18T09:00:00+00:00"  # a Wednesday
         ("What do I have today?", "2026-11-18", "2026-11-18"),
         ("whats happening tmrw", "2026-11-19", "2026-11-19"),
         ("what have i got on friday", "2026-11-20", "2026-11-20"),
+        ("tell me what i've got on friday", "2026-11-20", "2026-11-20"),
+        ("what do i have on the second of december", "2026-12-02", "2026-12-02"),
         ("anything on saturday?", "2026-11-21", "2026-11-21"),
         ("What's on the 8th of December?", "2026-12-08", "2026-12-08"),
         ("what do i have on the 25th", "2026-11-25", "2026-11-25"),
@@ -100,11 +102,18 @@ def test_any_text_can_be_asked_and_told(text: str, more: str) -> None:
         ("Lazy Saturday.", []),
         ("yoga every Tuesday", []),
         ("coffee is friday now, not thursday", ["2026-11-20"]),
+        ("paul's birthday is on the second of december", ["2026-12-02"]),
         ("it's not on Thursday 19 November 2026", []),
     ],
 )
 def test_a_text_tells_of_the_days_it_names(text: str, days: list[str]) -> None:
     assert [first.isoformat() for first, _ in told_days(text, NOW)] == days
+
+
+def test_a_plan_of_several_days_is_told_of_all() -> None:
+    days = (date(2026, 11, 23), date(2026, 11, 25))
+    for text in ("exams 23-25 Nov", "we are away from the 23rd to the 25th of November"):
+        assert told_days(text, NOW) == [days]
 
 
 def test_what_comes_every_week_is_known_by_its_weekdays() -> None:

@@ -179,6 +179,15 @@ DAYS_OF_A_MONTH = {
     "It is on Saturday the 7th": "It is on Saturday 7 March 2026",
     "It is on Saturday the 21st": "It is on Saturday 21 March 2026",
     "It is on Saturday, June 6th": "It is on Saturday 6 June 2026",
+    # Dictation spells numbers.
+    "the wedding is on the eighth of June": "the wedding is on 8 June 2026",
+    "we fly on May the twenty first": "we fly on 21 May 2026",
+    "we move on friday the thirty-first of July": "we move on Friday 31 July 2026",
+    "I am away until the thirtieth of May": "I am away until 30 May 2026",
+    # From one day to another.
+    "they want no drilling 23-25 May": "they want no drilling on 23-25 May 2026",
+    "we are away from the 3rd to the 7th of April": "we are away from 3-7 April 2026",
+    "we're in Rome June 3–7, she says": "we're in Rome on 3-7 June 2026, she says",
 }
 COUNTED = {
     "I do a first aid course in two weeks": "I do a first aid course in the week of 16 March 2026",
@@ -304,6 +313,9 @@ def test_a_correction_tells_the_day_that_holds(said: str, expected: str) -> None
         "the sun is out",
         "we sat on it",
         "She lives on the 8th floor",
+        "She lives on the second floor",
+        "she came second in May",
+        "we are away 30-2 June",
         "She is in the 8th grade",
         "my 21st birthday was fun",
         "I live on the 21st of nowhere",

@@ -25,6 +25,7 @@ from edgemem.language.en import (
 from edgemem.language.en_dates import (
     A_MONTH,
     DAYS,
+    MONTHS,
     absolute,
     add_months,
     day_text,
@@ -33,7 +34,15 @@ from edgemem.language.en_dates import (
 )
 from edgemem.language.en_when import spelled_days
 
-__all__ = ["Asked", "asked_days", "calls_off", "says_only_when", "told_days", "told_weekdays"]
+__all__ = [
+    "Asked",
+    "asked_days",
+    "calls_off",
+    "names_nobody",
+    "says_only_when",
+    "told_days",
+    "told_weekdays",
+]
 
 Days = tuple[date, date]
 """The first and the last day."""
@@ -50,7 +59,7 @@ class Asked(NamedTuple):
 _WHEN = re.compile(
     r"(?:\b(?:on|in|at|for|over|during) )?(?:the (?P<unit>week|weekend) of )?"
     rf"(?:(?:the \w+ of )?(?:{'|'.join(DAYS)}),? )?"
-    r"(?:the )?(?:(?P<nth>\d\d?)(?:st|nd|rd|th)? (?:of )?)?"
+    r"(?:the )?(?:(?:(?P<from>\d\d?)-)?(?P<nth>\d\d?)(?:st|nd|rd|th)? (?:of )?)?"
     rf"\b(?P<month>{A_MONTH})\b(?:,? (?P<year>\d{{4}})\b)?",
     re.I,
 )
@@ -78,7 +87,7 @@ _SUMMED_UP = re.compile(r"\b(?:my|the|this) (day|week|month)$")
 _SUM_UP = re.compile(r"\b(?:summar\w+|recap|sum up)\b", re.I)
 _AHEAD = re.compile(r"\bcoming up\b|\bahead\b", re.I)
 _PAST = re.compile(r"\b(?:did|was|were|happened|had)\b", re.I)
-_HAVE_GOT = re.compile(r"\bhave (i|we) (?:got|any)\b", re.I)
+_HAVE_GOT = re.compile(r"\b(?:have (i|we)|(i|we)(?:['’]ve| have)) (?:got|any)\b", re.I)
 _THE_WEEKEND = re.compile(r"\b(?:(?:at|on|over|for) )?the weekend$", re.I)
 _LENGTHS = {"day": 1, "week": 7, "month": 30}
 _OPEN = frozenset(
@@ -86,8 +95,8 @@ _OPEN = frozenset(
     "calendar coming diary did do does doing done else event events everything for free get give "
     "going got had happen happened happening happens has have i in is it list look looking me my "
     "of on our planned planning plans please recap remind schedule scheduled show so something "
-    "sum summarise summarize summary tell that the then there this to up us was we were what "
-    "what's whats will you".split()
+    "sum summarise summarize summary supposed tell that the then there this to up us was we were "
+    "what what's whats will you".split()
 )
 _ASKS = frozenset(
     "agenda anything busy calendar everything free plans recap schedule something sum summarise "
@@ -106,6 +115,10 @@ _CALLED_OFF = re.compile(
     re.I,
 )
 _OF_COURSE = frozenset("anymore going coming happening instead called cancelled canceled".split())
+_WHO = re.compile(r"\bwho(?:m|se|['’]?s)?\b", re.I)
+_HOW_LATE = re.compile(
+    r"\b(?:when|since|until|how (?:long|soon)|(?:what|which) (?:day|date|time|month|year))\b", re.I
+)
 _SAME = 0.5  # share of the words that call something off that a plan has
 
 
@@ -116,7 +129,9 @@ def told_days(text: str, said_at: str) -> list[Days]:
     [(datetime.date(2026, 5, 25), datetime.date(2026, 5, 31))]
     """
     told: list[Days] = []
-    for sentence in sentences(without_other_days(text)) if _DATED.search(text) else ():
+    for sentence in (
+        sentences(spelled_days(without_other_days(text))) if _DATED.search(text) else ()
+    ):
         # Where no verb tells whether a day is past or coming ("dentist on friday"), it is a plan.
         for read in (sentence, f"there is {sentence}"):
             written = absolute(read, said_at)[0]
@@ -149,6 +164,18 @@ def says_only_when(sentence: str) -> bool:
     (True, False)
     """
     return not (_without_days(content_words(sentence)) - _HOURS_AND_SUCH)
+
+
+def names_nobody(answer: str, question: str) -> bool:
+    """Whether an answer is a day or an hour, and a question asks for somebody and no time.
+
+    >>> names_nobody("monday", "who's on the roof?"), names_nobody("Milo", "who's on the roof?")
+    (True, False)
+    """
+    asks_whom = _WHO.search(question) is not None and _HOW_LATE.search(question) is None
+    bare = answer.strip(" .")  # "May" and "June" are names, too
+    timed = bool(content_words(bare)) and bare.title() not in MONTHS
+    return asks_whom and timed and says_only_when(bare)
 
 
 def calls_off(text: str, plan: str) -> bool:
@@ -192,7 +219,7 @@ def asked_days(question: str, now: str) -> Asked | None:
     >>> asked_days("when is the dentist on friday?", "2026-05-20T10:00:00+00:00")
     """
     today = datetime.fromisoformat(now).date()
-    asked = _HAVE_GOT.sub(r"do \1 have", spelled_days(question.strip(" ?!.")))
+    asked = _HAVE_GOT.sub(r"do \1\2 have", spelled_days(question.strip(" ?!.")))
     asked = _THE_WEEKEND.sub("this weekend", asked)
     past = _PAST.search(asked) is not None
     read = (absolute(text, now)[0] for text in (asked, f"there is {asked}"))
@@ -238,4 +265,5 @@ def _days(found: re.Match[str], today: date | None = None, *, past: bool = False
             yield first, add_months(first, 1) - timedelta(days=1)
         else:
             length = {None: 0, "weekend": 1, "week": 6}[found["unit"]]
-            yield first, first + timedelta(days=length)
+            begins = first.replace(day=int(found["from"] or nth))
+            yield min(begins, first), first + timedelta(days=length)

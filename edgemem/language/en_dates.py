@@ -164,8 +164,18 @@ _PART = r"(?: (?P<part>morning|afternoon|evening|night))?"
 # "thursday, thursday the 22nd": said twice, it is one day.
 _SAID_TWICE = rf"{_WEEKDAY},? (?:(?:on )?(?P=day),? )?"
 _MONTH = rf"(?P<month>{A_MONTH})"
-_NTH = r"(?P<nth>\d{1,2})(?:st|nd|rd|th)"
-_NUMBER = rf"{_NTH}?"
+_ORDINALS = (
+    "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth "
+    "fourteenth fifteenth sixteenth seventeenth eighteenth nineteenth twentieth".split()
+)
+SPELLED_NTH = (
+    rf"(?:(?:twenty|thirty)[- ])?(?:{'|'.join(_ORDINALS[:9])})|{'|'.join(_ORDINALS[9:])}|thirtieth"
+)
+"""A regular expression: a day of the month in words, as dictation writes it."""
+_SUFFIX = "(?:st|nd|rd|th)"
+_NTH = rf"(?:(?P<nth>\d{{1,2}}){_SUFFIX}|(?P<spelled>{SPELLED_NTH}))"
+_NUMBER = rf"(?:(?P<nth>\d{{1,2}}){_SUFFIX}?|(?P<spelled>{SPELLED_NTH}))"
+_SPAN = rf"(?P<from>\d{{1,2}}){_SUFFIX}?(?: ?[-–—] ?| to (?:the )?)(?P<nth>\d{{1,2}}){_SUFFIX}?"
 # Not "on Sundays", "Friday's child", "Friday-night".
 _WHOLE = r"(?![\w-]|['’]\w)"
 _NAMED_MONTH = re.compile(rf"\b(?:{'|'.join(MONTHS)})\b")  # "may" and "march" are verbs
@@ -209,7 +219,9 @@ _NO_DAY_AFTER = frozenset(
 _RANGE = r"\s*(?:,|and|or|to|till|until|through|thru|[-–—/&+])\s*(?:on\s+|the\s+)?"
 _ANY_DAY = rf"(?:{'|'.join(DAYS)})s?"
 _NUMBERED = rf"(?:the )?(?:{_A_DAY}(?: of)? (?:{A_MONTH})|\d\d?(?:st|nd|rd|th)|(?:{A_MONTH}) \d)\b"
-_DAY_BEFORE = re.compile(rf"{_ANY_DAY}(?:{_RANGE}|\s+)$", re.I)
+_DAY_BEFORE = re.compile(
+    rf"(?:{_ANY_DAY}(?:{_RANGE}|\s+)|(?<![\w.,:-])\d\d?{_SUFFIX}? ?[-–—] ?)$", re.I
+)
 _DAY_AFTER = re.compile(rf"(?:{_RANGE}|\s+(?:on\s+)?)\b{_ANY_DAY}", re.I)
 _OTHER_DAY = re.compile(
     r"(?<!why not )(?:(?<=\bnot )|(?<=\bisn['’]t )|(?<=\binstead of )|(?<=\brather than ))"
@@ -234,7 +246,6 @@ _RATE = re.compile(
     r"\b(?:once|twice|times?|(?<!\ba )first|best(?! friend)|worst|most)\b[^,.;!?]*$", re.I
 )
 _SENTENCE_ENDS = ("", ".", "!", "?")
-_ORDINALS = {"first": 0, "second": 1, "third": 2, "fourth": 3}
 _STEP = {"last": -1, "past": -1, "this": 0, "next": 1, "coming": 1}
 
 _LONG_AGO = 180  # days; people add the year to a date further back
@@ -292,7 +303,7 @@ def _weekday_of_month(match: re.Match[str], said: date) -> _Found:
         if match["which"].lower() == "last":
             day += timedelta(weeks=4 if (day + timedelta(weeks=4)).month == day.month else 3)
         else:
-            day += timedelta(weeks=_ORDINALS[match["which"].lower()])
+            day += timedelta(weeks=_ORDINALS.index(match["which"].lower()))
         if (day < said) == past:
             return _to_weekday(match, day)
     return None
@@ -409,7 +420,9 @@ def _day_of_month(match: re.Match[str], said: date) -> _Found:
     again = _YEARLY if month else _MONTHLY
     if again.search(text, first, last):
         return None
-    direction, number = _tense(match), int(match["nth"])
+    direction, number = _tense(match), int(match["nth"] or 0)
+    if not number:
+        number = spelled_nth(match["spelled"])
     if direction == tense.UNKNOWN:
         return None
     for n in range(13):  # months
@@ -433,6 +446,18 @@ def _day_of_month(match: re.Match[str], said: date) -> _Found:
     return None
 
 
+def spelled_nth(words: str) -> int:
+    """The number of a day in words. Raises KeyError or ValueError on what only looks like one.
+
+    >>> spelled_nth("twenty-first")
+    21
+    """
+    *tens, unit = re.split("[- ]", words.lower())
+    if unit == "thirtieth":
+        return 30
+    return _ORDINALS.index(unit) + 1 + sum({"twenty": 20, "thirty": 30}[word] for word in tens)
+
+
 def _day_and_month(match: re.Match[str], said: date) -> _Found:
     """june 8; not "we may 8 times", nor "we march 10 km"."""
     surely = match[0].lower().startswith("on ") or re.search(r"\d(?:st|nd|rd|th)", match[0], re.I)
@@ -441,6 +466,14 @@ def _day_and_month(match: re.Match[str], said: date) -> _Found:
         if before.rsplit(" ", 1)[-1] not in _PREPOSITIONS:
             return None
     return _day_of_month(match, said)
+
+
+def _days_of_month(match: re.Match[str], said: date) -> _Found:
+    """23-25 November"""
+    first, last = int(match["from"]), _day_of_month(match, said)
+    if last is None or not 0 < first < last[1].day:
+        return None
+    return f"on {first}-{day_text(last[1])}", last[1].replace(day=first)
 
 
 def _days_away(n: int, match: re.Match[str], said: date) -> _Found:
@@ -498,6 +531,8 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
         _named_weekday,
     ),
     (rf"{_NOT_MINE}\b(?P<step>last|next) {_SHORT_WEEKDAY}", _named_weekday),
+    (rf"{_ALONE}\b(?:on )?(?:the )?{_SPAN}(?: of)? {_MONTH}{_NO_YEAR}", _days_of_month),
+    (rf"{_NO_DAY_BEFORE}\b(?:on )?{_MONTH}(?: the)? {_SPAN}{_NO_YEAR}", _days_of_month),
     (
         rf"\b(?:on )?(?:{_SAID_TWICE})?(?:the )?{_NUMBER}(?: of)? {_MONTH}{_NO_YEAR}",
         _day_and_month,
@@ -527,7 +562,7 @@ _LATER = re.compile(
 )
 _BRACKETED = re.compile(
     rf" ?\((?:on )?(?:(?:{_ANY_DAY}|{_SHORT_DAY}),? )?(?:the )?"
-    rf"(?:(?P<number>\d\d?)(?:st|nd|rd|th)?(?: of)? {_MONTH}|{_NTH}"
+    rf"(?:(?P<number>\d\d?)(?:st|nd|rd|th)?(?: of)? {_MONTH}|(?P<nth>\d\d?){_SUFFIX}"
     rf"|(?P<first>{A_MONTH}) (?P<last>\d\d?)(?:st|nd|rd|th)?)\)",
     re.I,
 )
@@ -536,7 +571,7 @@ _WRITTEN_DAY = re.compile(rf"\b(\d{{1,2}})(?:st|nd|rd|th)? ({'|'.join(MONTHS)}),
 # Any match of a rule has one of these words. Most texts have none, which is quick to see.
 _ANY = re.compile(
     rf"\b(?:yesterday|{_TOMORROW}|today|tonight|ago|from|in|week|later|last|this|next|past|coming|{_ANY_DAY}|"
-    rf"on (?:{_SHORT_DAY})|\d{{1,2}}(?:st|nd|rd|th)?)\b",
+    rf"on (?:{_SHORT_DAY})|\d{{1,2}}(?:st|nd|rd|th)?|{SPELLED_NTH})\b",
     re.IGNORECASE,
 )
 

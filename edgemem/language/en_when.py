@@ -16,11 +16,13 @@ from edgemem.language.en_dates import (
     DAYS,
     LONG,
     MONTHS,
+    SPELLED_NTH,
     UNIT,
     add_months,
     count,
     day_text,
     month_number,
+    spelled_nth,
 )
 from edgemem.language.en_tense import COMING, direction, is_perfect
 
@@ -110,6 +112,11 @@ _IN_NUMBERS = re.compile(
     r"(?<![\w./-])(?:(?P<year>\d{4})([-/.])(?P<month>\d\d?)\2(?P<nth>\d\d?)"
     r"|(?P<one>\d\d?)(?P<mark>[-/.])(?P<other>\d\d?)(?P=mark)(?P<of>\d{4}))(?![\w/-]|\.\d)"
 )
+_IN_WORDS = re.compile(
+    rf"\b(?P<month>(?:{A_MONTH}) )?(?:the )?(?P<nth>{SPELLED_NTH})\b"
+    rf"(?P<of>(?: of)?(?= (?:{A_MONTH})\b))?",
+    re.I,
+)
 _FORM = re.compile(r"\b(?:YYYY([-/.])MM\1DD|(?:DD([-/.])MM\2|MM([-/.])DD\3)YYYY)\b", re.I)
 _DAY_TEXT = re.compile(
     rf"\b(?:(?:{'|'.join(DAYS)}) )?(?P<nth>\d\d?) (?P<month>{'|'.join(MONTHS)}) (?P<year>\d{{4}})\b"
@@ -149,12 +156,23 @@ _PAST_QUESTION = re.compile(
 
 
 def spelled_days(text: str) -> str:
-    """A text with its numeric dates written out, except where either number may be the month.
+    """A text with its days and months written in one way.
 
-    >>> spelled_days("on 2024-06-17 or 3/4/2024")
-    'on 17 June 2024 or 3/4/2024'
+    Left as they are: dates of numbers either of which may be the month.
+
+    >>> spelled_days("on 2024-06-17, 3/4/2024 or the second of may")
+    'on 17 June 2024, 3/4/2024 or 2 may'
     """
-    return _IN_NUMBERS.sub(_spelled, text)
+    return _IN_WORDS.sub(_counted_nth, _IN_NUMBERS.sub(_spelled, text))
+
+
+def _counted_nth(found: re.Match[str]) -> str:
+    if found["month"] is None and found["of"] is None:
+        return found[0]  # "the second floor"
+    try:
+        return f"{found['month'] or ''}{spelled_nth(found['nth'])}"
+    except (KeyError, ValueError):
+        return found[0]  # "ſecond" only looks like a number
 
 
 def _spelled(found: re.Match[str]) -> str:
