@@ -557,6 +557,16 @@ def test_a_message_is_read_unless_it_only_asks(texts, calls):
     assert extract(engine, messages) == [] and len(engine.asked) == calls
 
 
+def test_the_items_of_a_list_are_read_as_sentences():
+    """The number of an item was taken for the end of the one before it."""
+    engine = Expert([])
+    extract(
+        engine, [turn("Site notes\n1. Order the windows\n2) Oskar is off.\n- 10.5 t came", "Ana")]
+    )
+    read = re.findall(r"^Ana: (.*)", engine.asked[0][0], re.M)[-1]
+    assert read == "Site notes Order the windows. Oskar is off. 10.5 t came."
+
+
 def test_a_long_message_is_read_in_portions_of_whole_sentences():
     sentences = [f"I visited the town number {n} and liked it very much." for n in range(60)]
     engine = Expert(*[[] for _ in range(9)])

@@ -50,7 +50,7 @@ def plain(evidence: Evidence) -> str:
 def own_words(evidence: Evidence) -> str:
     """The text in one line for a person who reads its day beside it: "today" stays, and all other
     relative dates are written out."""
-    text = " ".join(evidence.text.split())
+    text = " ".join(evidence.text.split()).lstrip("-*• ")
     if not evidence.when:
         return text
     said_at = local_time(evidence.when)

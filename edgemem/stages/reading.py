@@ -35,6 +35,7 @@ MAX_SENTENCES = 40  # of one message; a longer one is a document: searchable, no
 _PORTION_CHARS = 500
 _MAX_SENTENCE_CHARS = 600  # a longer "sentence" is a list or a paste; it is read in pieces
 _PAUSE = timedelta(hours=4)  # after a longer one, a message does not continue the earlier talk
+_ITEM = re.compile(r"^[ \t]*(?:\d{1,2}[.)]|[-*•])[ \t]+(?:([^\n]*\w)[ \t]*$)?", re.M)
 _ASIDE = re.compile(r"\[[^\[\]]{0,500}\]")  # "[shares a photo: ...]" is no sentence of the speaker
 
 
@@ -107,7 +108,7 @@ def label(message: Message) -> str:
 
 def pieces(text: str) -> list[str]:
     out: list[str] = []
-    for sentence in language.sentences(_ASIDE.sub(" ", text)):
+    for sentence in language.sentences(_ASIDE.sub(" ", _itemised(text))):
         while len(sentence) > _MAX_SENTENCE_CHARS:
             cut = sentence.rfind(" ", 1, _MAX_SENTENCE_CHARS) + 1 or _MAX_SENTENCE_CHARS
             out.append(sentence[:cut].strip())
@@ -121,11 +122,17 @@ def line(message: Message, names: Collection[str] = ()) -> str:
 
     A small model takes "Thanks, Ana!" for the beginning of something about Ana.
     """
-    text = " ".join(language.absolute(message.content, local_time(message.timestamp))[0].split())
+    told = _itemised(message.content)
+    text = " ".join(language.absolute(told, local_time(message.timestamp))[0].split())
     others = [name for name in names if name != label(message)]
     return language.without_vocatives(
         text, lambda called: any(n.startswith(called) for n in others)
     )
+
+
+def _itemised(text: str) -> str:
+    """The items of a list as sentences: in one line "3." would belong to the item before it."""
+    return _ITEM.sub(lambda item: f"{item[1]}." if item[1] else "", text)
 
 
 def _is_of_one_talk(earlier: Message, later: Message) -> bool:
