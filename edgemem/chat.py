@@ -449,7 +449,7 @@ class Chat:
             return overview(memory, text, hits, most=TOLD_TURNS)
         if wants in TASKS:
             scope, advice = Scope(**self._ids()), wants == "task"
-            return bearing(memory, scope, hits, most=BEARING_TURNS, advice=advice)
+            return bearing(memory, scope, text, hits, most=BEARING_TURNS, advice=advice)
         if way == "converse" and (wants == "recall" or (wants is None and not self._reacts)):
             # Leave out what the model can read in the conversation already.
             window = self._turns[self._first :]
@@ -480,7 +480,7 @@ class Chat:
         if said.text == asked.unknown:
             return replace(asked, answered=said, evidence=())
         # A client that set options gets the model's own words.
-        sure = generation.reliable(said.text, said.log_p) and not asked.options
+        sure = generation.reliable(said.text, said.log_p, asked.text) and not asked.options
         return replace(asked, answered=said, evidence=evidence) if sure else asked
 
     def _if_told(self, asked: _Asked, hits: SearchResults) -> _Asked:
@@ -666,7 +666,8 @@ def _without_model(asked: _Asked, instructions: str, *, free: bool) -> str | Non
     if converses:
         return None
     if wants in TASKS and shown:
-        return generation.quoted(shown, generation.BEARING)
+        head = generation.FOR_A_TEXT if wants == "text" else generation.BEARING
+        return generation.quoted(shown, head)
     return None
 
 

@@ -287,6 +287,18 @@ def test_an_answer_that_is_not_reliable_comes_with_what_was_told(embedder, said,
         assert said != "Not known" or other.text == NOTHING_FOUND
 
 
+def test_who_is_not_answered_with_a_day(embedder):
+    """ "Milo takes over the roof from monday", asked who is on the roof: "monday" """
+    engine = Reads()
+    engine.log_p, engine.answer = math.log(0.9), "monday"
+    with Memory(":memory:", engine=engine, embedder=embedder) as memory:
+        told = "The technician Karim takes over the roof from monday."
+        memory.add(told, user_id="default", infer=False)
+        reply = say(Chat(memory), "Who is on the roof?")
+        assert reply.text.startswith(f"I'm not sure.\n\n{TOLD}") and told in reply.text
+        assert say(Chat(memory), "When does Karim take over the roof?").text == "monday"
+
+
 @pytest.mark.parametrize(("asked", "told"), [("Can Noah eat nuts?", True), ("Is rain wet?", False)])
 def test_general_knowledge_that_was_told_of_is_answered_from_memory(embedder, asked, told):
     """To "can Noah eat nuts?" a small model said yes, though his allergy had been told."""

@@ -239,6 +239,8 @@ class Near:
         # The 30th was a Monday.
         ("When do I see Ann?", [(" Friday 30 November 2026", -1.0), (" Friday", -5.0)], 1),
         ("When do I see Ann?", [(" Friday 30 November 2026", -1.0)], 0),
+        ("Who came, and talked?", [(" Friday", -1.0), (" Ann Low", -5.0)], 1),
+        ("Who came, and when?", [(" Friday", -1.0), (" Ann Low", -9.5)], 0),
     ],
 )
 def test_an_answer_counts_for_more_where_what_stands_around_it_is_near(question, answers, taken):

@@ -275,13 +275,29 @@ def test_advice_is_shown_what_somebody_must_avoid_and_a_letter_is_not(embedder):
     with quick(embedder=embedder) as memory:
         for text in said:
             tell(memory, text)
-        asks = "What could I bring for Lotte's birthday?"
+        asks, scope = "What could I bring for Lotte's birthday?", Scope(user_id="ana")
         hits = memory.search(asks, user_id="ana", top_k=16)
         given = [
-            set(sentences(bearing(memory, Scope(user_id="ana"), hits, most=5, advice=advice)))
+            set(sentences(bearing(memory, scope, asks, hits, most=5, advice=advice)))
             for advice in (True, False)
         ]
     assert given == [{said[0], said[1], said[3]}, {said[3]}]
+
+
+def test_each_part_of_a_letter_is_searched_for(embedder):
+    told = (
+        "Bo runs the bakery on Canal Street.",
+        "Our flight lands in Porto at six on Saturday.",
+        "The hotel in Ribeira is called Pestana.",
+        "The tram was late again this morning.",
+    )
+    task = "Write a card for Bo: when our flight lands, and the name of the hotel."
+    with quick(embedder=embedder) as memory:
+        for text in told:
+            tell(memory, text)
+        hits = memory.search("Bo", user_id="ana", top_k=1)
+        found = bearing(memory, Scope(user_id="ana"), task, hits, most=5, advice=False)
+    assert {*told[:3]} <= {*sentences(found)} and told[3] not in sentences(found)
 
 
 def test_below_a_refusal_stands_what_shares_a_word_with_the_question(memory):
@@ -299,7 +315,7 @@ def test_a_stored_request_hides_nothing(memory):
     hits = memory.search(asks, user_id="ana")
     given = [
         overview(memory, asks, hits, most=4),
-        bearing(memory, scope, hits, most=4, advice=False),
+        bearing(memory, scope, asks, hits, most=4, advice=False),
         quotes(memory, asks, hits),
     ]
     assert list(map(sentences, given)) == [["Our cat is called Wim."]] * 3

@@ -32,6 +32,7 @@ __all__ = [
     "is_unresolved",
     "is_verdict",
     "leans_back",
+    "parts_of",
     "proper_names",
     "refers_back",
     "same_word",
@@ -126,6 +127,21 @@ _SPAN = re.compile(r"['’]s\b|\w+(?:[-.&'’](?!s\b)\w+)*|[^\w\s]")
 def word_spans(text: str) -> list[tuple[int, int]]:
     """The [start, end) characters of each word and mark; a possessive ending has its own span."""
     return [match.span() for match in _SPAN.finditer(text)]
+
+
+_JOINT = re.compile(r"[,;:.?!()]|\b(?:and|n|but|so|that|with|about|how|saying|in which)\b", re.I)
+
+
+def parts_of(text: str) -> list[str]:
+    """The parts of a request that may each be searched for: two content words or more, between
+    marks and conjunctions; none if there is one alone.
+
+    >>> parts_of("Tell Bo about the broken lift and how late the mechanic comes")
+    ['Tell Bo', 'the broken lift', 'late the mechanic comes']
+    """
+    between = (part.strip() for part in _JOINT.split(text))
+    found = [part for part in between if len(content_words(part)) > 1]
+    return found if len(found) > 1 else []
 
 
 @lru_cache(maxsize=1 << 14)

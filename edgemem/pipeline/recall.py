@@ -11,7 +11,7 @@ Knows a Memory; no prompt.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import islice, zip_longest
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ from edgemem.language import (
     is_question,
     leans_back,
     named,
+    parts_of,
     sentences,
     share,
 )
@@ -69,7 +70,8 @@ _FAR_LESS = 0.03  # of the best hit's score, for a note
 _FAR_FROM_BEST = 0.05  # the same, for an expert (bench/LOG.md, 2026-11-26)
 _OF_THE_BEST = 0.17  # the same, for an overview or a quotation
 _BEARS = 0.5  # the same, for advice or a text
-_QUOTED = 2  # sentences beside an answer that is not reliable
+_OF_A_PART = 4  # hits of a search for a part of a task
+_QUOTED = 3  # sentences beside an answer that is not reliable
 _NEWEST = 100  # facts; as many as the window could hold
 _CLOCK = 0.42  # cosine from which a question is about the day or the time
 
@@ -265,18 +267,21 @@ def told_of(
 
 
 def bearing(
-    memory: Memory, scope: Scope, hits: Sequence[Hit], *, most: int, advice: bool
+    memory: Memory, scope: Scope, task: str, hits: Sequence[Hit], *, most: int, advice: bool
 ) -> tuple[Evidence, ...]:
     """At most `most` turns that a task should agree with, oldest first.
 
-    These are the hits of the search that are not far below the best one. advice: they alternate
-    with what somebody must avoid, which a search may not find; a letter says only what it is about.
-    Turns that only ask are left out.
+    These are the hits of the search that are not far below the best one, in turn with those of a
+    search for each part of the task. advice: also in turn with what somebody must avoid, which a
+    search may not find; a letter says only what it is about. Turns that only ask are left out.
     """
     near = within(_that_tell(memory, hits), _BEARS)
     avoids = _that_tell(memory, lasting(memory, scope, "constraint")) if advice else ()
-    found = evidence_of(memory, None, list(_round_robin(near, avoids)))
-    return _oldest_first(found[:most])
+    found = (memory.search(part, top_k=_OF_A_PART, **asdict(scope)) for part in parts_of(task))
+    of_parts = (within(_that_tell(memory, hits), _BEARS) for hits in found)
+    return _oldest_first(
+        evidence_of(memory, None, list(_round_robin(near, avoids, *of_parts)))[:most]
+    )
 
 
 def _that_tell(memory: Memory, hits: Iterable[Hit]) -> list[Hit]:

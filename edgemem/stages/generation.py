@@ -28,6 +28,7 @@ from edgemem.language import (
     counts_down,
     in_asked_form,
     is_verdict,
+    names_nobody,
     on_day,
     same_word,
     words,
@@ -45,6 +46,7 @@ __all__ = [
     "DOES_NOTHING",
     "DOES_NOTHING_BUT_KEEPS",
     "ERASES_NOTHING",
+    "FOR_A_TEXT",
     "KNOWS_LITTLE",
     "NEAREST",
     "NOR_KEEPS",
@@ -59,7 +61,7 @@ __all__ = [
     "reliable",
 ]
 
-NOTHING_FOUND = "I have nothing about that in my memory."
+NOTHING_FOUND = "I don't know: I found no answer to that in my memory."
 
 UNSEEN = "I have only its caption and its text, and they do not tell."
 """The answer about an image that no vision model has looked at."""
@@ -87,8 +89,11 @@ KNOWS_LITTLE = "I know little of the world, so check what matters."
 _UNSURE = "I'm not sure."
 TOLD = "This is what you told me:"
 BEARING = "This is what you told me that may matter here:"
+FOR_A_TEXT = (
+    "I'm too small a model to write that well. This is what you told me that may go into it:"
+)
 NEAREST = "The nearest to it that you told me:"
-"""Heads of what is quoted: as an answer, under advice, under a refusal."""
+"""Heads of what is quoted: as an answer, under advice, in place of a text, under a refusal."""
 
 NOT_KNOWN = "Not known"
 """What an expert answers when the memories hold no answer."""
@@ -153,7 +158,7 @@ def answer(
     ContextOverflow when the question alone does not fit.
     """
     expert = engine.expert("generation")
-    formed = partial(_formed, question=question, asked_at=asked_at)
+    asked = question
     if expert:  # a small model names a day, and cannot count the days until then
         question = counts_down(question) or question
     write = partial(expert_prompt, before=before, asked_at=asked_at) if expert else _prompt
@@ -177,7 +182,7 @@ def answer(
         options["branches"] = _BRANCHES
         options["choose"] = partial(_best, embedder, question, told)
     stream = engine.stream(prompt, **options)
-    return Stream(_checked(stream, formed, prompt, unknown, quotes, guesses=guesses))
+    return Stream(_checked(stream, asked, asked_at, prompt, unknown, quotes, guesses=guesses))
 
 
 def _best(
@@ -190,7 +195,7 @@ def _best(
     was decided before, so only the first answer may. What cannot be right is not taken.
     """
     able = [i for i, (text, _) in enumerate(answers) if i == 0 or not _refuses(text)]
-    able = [i for i in able if not _impossible(answers[i][0])] or [0]
+    able = [i for i in able if not _impossible(answers[i][0], question)] or [0]
     around = [_places(told, answers[i][0]) for i in able]
     texts = [text for places in around for text in places]
     if len(able) == 1 or not texts:
@@ -206,9 +211,11 @@ def _best(
     return able[scores.index(max(scores))]
 
 
-def _impossible(answer: str) -> bool:
-    """Whether an answer has a date with a wrong weekday, or is a label of the prompt's lines."""
-    return wrong_weekday(answer) or answer.strip(" .") in ("User", "Assistant")
+def _impossible(answer: str, question: str) -> bool:
+    """Whether an answer has a date with a wrong weekday, is a day where somebody is asked for, or
+    is a label of the prompt's lines."""
+    label = answer.strip(" .") in ("User", "Assistant")
+    return label or wrong_weekday(answer) or names_nobody(answer, question)
 
 
 def _refuses(answer: str) -> bool:
@@ -246,25 +253,27 @@ def quoted(memories: Sequence[Evidence], head: str = TOLD) -> str:
     return "\n".join(lines)
 
 
-def reliable(answer: str, log_p: float) -> bool:
+def reliable(answer: str, log_p: float, question: str) -> bool:
     """Whether an expert's answer is given alone. log_p: logarithm of its probability."""
-    return math.exp(log_p) >= (_VERDICT if is_verdict(answer.strip()) else _RELIABLE)
+    least = _VERDICT if is_verdict(answer.strip()) else _RELIABLE
+    return math.exp(log_p) >= least and not names_nobody(answer, question)
 
 
 def _checked(
     stream: Stream,
-    formed: Callable[[str], str],
+    question: str,
+    asked_at: str | None,
     prompt: str,
     unknown: str,
     quotes: Callable[[], Sequence[Evidence]],
     *,
     guesses: bool,
 ) -> Generator[str, None, Generation]:
-    """An expert's answer in one piece. formed: gives it the form asked for.
+    """An expert's answer in one piece.
 
     A refusal (`NOT_KNOWN` or nothing) is replaced by `unknown`, and so is a guess unless `guesses`.
-    A guess, and a yes or no that is not reliable, are replaced by `quotes`. They stand below any
-    other answer that is not reliable.
+    A guess, which is also a day where somebody is asked for, and a yes or no that is not reliable
+    are replaced by `quotes`. They stand below any other answer that is not reliable.
     """
     try:
         text = "".join(stream)
@@ -272,12 +281,12 @@ def _checked(
         stream.close()
     result = stream.result
     assert result is not None
-    told = formed(_listed(text, prompt))
+    told = _formed(_listed(text, prompt), question, asked_at)
     verdict = is_verdict(told.strip())
-    guessed = math.exp(result.log_p) < _GUESSED and not verdict
+    guessed = (math.exp(result.log_p) < _GUESSED and not verdict) or names_nobody(told, question)
     if _refuses(told) or (guessed and not guesses):
         told = unknown
-    elif not reliable(told, result.log_p) and (shown := quotes()):
+    elif not reliable(told, result.log_p, question) and (shown := quotes()):
         head = "" if verdict else f"{_UNSURE if guessed else told}\n\n"
         told = head + quoted(shown)
     yield told
