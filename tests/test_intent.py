@@ -55,8 +55,6 @@ ASKED = [
     ("where do i live", "recall", False),
     ("Which doctor does Ana see now?", "recall", False),
     ("summarize what you know about me", "overview", False),
-    ("suggest a birthday present for my brother", "task", True),  # that he has one may be news
-    ("write a birthday card for my brother", "text", True),
     ("what is the capital of peru", "general", False),
     ("who are you", "self", False),
     ("guess what? we got the flat in Bergen!", None, True),
@@ -68,17 +66,29 @@ ASKED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "wants", "tells"), ASKED)
+# That he has one may be news, as far as the regression knows.
+TASKS = [
+    ("suggest a birthday present for my brother", "task"),
+    ("write a birthday card for my brother", "text"),
+]
+
+
+@pytest.mark.parametrize(("text", "wants", "tells"), [*ASKED, *((*task, True) for task in TASKS)])
 def test_any_model_is_told_asking_from_telling(
     embedder: Embedder, text: str, wants: Want | None, tells: bool
 ) -> None:
     assert intent(FakeEngine(), embedder, text) == Intent(wants, tells)  # type: ignore[arg-type]
 
 
-BOTH = ("my sister lives in Oslo now, how far is that from Bergen", "general", True)
+BOTH = [
+    ("my sister lives in Oslo now, how far is that from Bergen", "general", True),
+    ("Our neighbour Hedwig fears needles. Whom else could I ask to help her?", "task", True),
+]
 
 
-@pytest.mark.parametrize(("text", "wants", "tells"), [*ASKED, BOTH])
+@pytest.mark.parametrize(
+    ("text", "wants", "tells"), [*ASKED, *((*task, False) for task in TASKS), *BOTH]
+)
 def test_the_shipped_expert_tells_asking_from_telling(
     shipped: Engine, embedder: Embedder, text: str, wants: Want | None, tells: bool
 ) -> None:
@@ -91,7 +101,8 @@ def test_the_shipped_expert_tells_asking_from_telling(
         ("recall", Intent("recall", tells=False)),
         ("tell", Intent(None, tells=True)),
         ("tell and general", Intent("general", tells=True)),
-        ("task", Intent("task", tells=True)),  # it says what for, which may be news
+        ("task", Intent("task", tells=False)),
+        ("tell and task", Intent("task", tells=True)),
         ("", Intent(None, tells=True)),
     ],
 )

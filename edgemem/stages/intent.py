@@ -17,13 +17,14 @@ import zlib
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
+from math import exp
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import ModelError
-from edgemem.language import refers_back
+from edgemem.language import refers_back, sentences
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 
@@ -64,6 +65,9 @@ _LEAST: dict[Want | None, float] = {"erase": 0.02, "act": 0.01}
 taken for these are refused, and nothing is kept of what only asks to forget."""
 MAY_TELL = 0.1
 """The least probability of telling something at which a message is remembered (bench/LOG.md)."""
+_MAY_STILL_TELL: dict[Want, float] = {"erase": 0.5, "act": 0.02}
+"""The same for what an expert reads as a mere request to forget or for a deed. The first most
+likely names what is to be forgotten, the second what there is to do."""
 
 EXPERT_PROMPT = (
     "Say what the message wants: recall, overview, task, edit, general, self, erase, act; or that "
@@ -144,19 +148,47 @@ def intent(engine: Engine, embedder: Embedder, text: str, before: str = "") -> I
     meant = next((want for want in WANTS if want == named), None)
     if meant == "task" and logits[_TEXT] > logits[_TASK]:  # the expert calls both a task
         meant = "text"
-    if _shares(logits[None])[0, WANTS.index(meant)] < _LEAST.get(meant, 0.0):
+    shares = _shares(logits[None])[0]
+    meant = _by_both(meant, exp(answer.log_p), shares)
+    if shares[WANTS.index(meant)] < _LEAST.get(meant, 0.0):
         meant = None
-    if meant == "erase":  # it most likely names what is to be forgotten
-        tells = bool(logits[-1] >= 0)
-    tells = tells or said.startswith(TELLS) or meant in _TELLING
+    tells = meant is None or said.startswith(TELLS) or _has_news(embedder, text, logits, meant)
     return Intent(meant, tells, refers, doubtful=wants == "recall" and meant == "general")
+
+
+def _by_both(meant: Want | None, p: float, shares: FloatArray) -> Want | None:
+    """The likeliest want by an expert, who means `meant` with the probability p, and by the
+    regression's probabilities of WANTS: the expert's times the root of the regression's.
+
+    The regression also says how the rest of the expert's probability is shared.
+    """
+    at = WANTS.index(meant)
+    by_expert = (1 - p) * shares / max(1e-6, 1 - shares[at])
+    by_expert[at] = p
+    return WANTS[int(np.argmax(by_expert * np.sqrt(shares)))]
+
+
+def _has_news(embedder: Embedder, text: str, logits: FloatArray, meant: Want) -> bool:
+    """Whether a message tells something by the regression, though by the expert it only asks.
+
+    logits: the message's. Each of several sentences is read alone, too.
+    """
+    if _telling(logits) >= _MAY_STILL_TELL.get(meant, MAY_TELL):
+        return True
+    parts = sentences(text) if meant != "erase" else ()
+    return len(parts) > 1 and any(_telling(_logits(embedder, part)) >= _SURE for part in parts)
+
+
+def _telling(logits: FloatArray) -> float:
+    """The probability of telling something."""
+    return float(1 / (1 + np.exp(-logits[-1])))
 
 
 def only_asks(embedder: Embedder, text: str) -> bool:
     """Whether, by the regression, a message wants something and most likely tells nothing."""
     logits = _logits(embedder, text)
     wants, _ = decided(logits[None])
-    return bool(WANTS[wants[0]] is not None and 1 / (1 + np.exp(-logits[-1])) < MAY_TELL)
+    return WANTS[wants[0]] is not None and _telling(logits) < MAY_TELL
 
 
 def decided(
