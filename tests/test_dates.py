@@ -187,6 +187,7 @@ DAYS_OF_A_MONTH = {
     # From one day to another.
     "they want no drilling 23-25 May": "they want no drilling on 23-25 May 2026",
     "we are away from the 3rd to the 7th of April": "we are away from 3-7 April 2026",
+    "It is moved from the 14th to the 21st of June": "It is moved from 14 June 2026 to 21 June 2026",
     "we're in Rome June 3–7, she says": "we're in Rome on 3-7 June 2026, she says",
 }
 COUNTED = {
@@ -315,6 +316,7 @@ def test_a_correction_tells_the_day_that_holds(said: str, expected: str) -> None
         "She lives on the 8th floor",
         "She lives on the second floor",
         "she came second in May",
+        "I slept on the first night, and on the second I did not",
         "we are away 30-2 June",
         "She is in the 8th grade",
         "my 21st birthday was fun",

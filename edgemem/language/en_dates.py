@@ -469,11 +469,15 @@ def _day_and_month(match: re.Match[str], said: date) -> _Found:
 
 
 def _days_of_month(match: re.Match[str], said: date) -> _Found:
-    """23-25 November"""
-    first, last = int(match["from"]), _day_of_month(match, said)
-    if last is None or not 0 < first < last[1].day:
+    """23-25 November; two days in "moved from the 14th to the 21st of November"."""
+    number, last = int(match["from"]), _day_of_month(match, said)
+    if last is None or not 0 < number < last[1].day:
         return None
-    return f"on {first}-{day_text(last[1])}", last[1].replace(day=first)
+    first = last[1].replace(day=number)
+    before = match.string[max(0, match.start() - _WINDOW) : match.start()].rstrip()
+    if before.endswith("from") and tense.is_put_off(before.removesuffix("from").rstrip()):
+        return f"on {day_text(first)} to {day_text(last[1])}", first
+    return f"on {number}-{day_text(last[1])}", first
 
 
 def _days_away(n: int, match: re.Match[str], said: date) -> _Found:
@@ -542,7 +546,11 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
         _day_and_month,
     ),
     (rf"\b(?:on )?{_SAID_TWICE}(?:the )?{_NTH}{_NO_NOUN}", _day_of_month),
-    (rf"(?:\bon{_AFTER_PREPOSITION}) ?the {_NTH}{_NO_NOUN}", _day_of_month),
+    (
+        # Not "and on the second I slept", of two nights.
+        rf"(?:\bon{_AFTER_PREPOSITION}) ?the (?!(?:{'|'.join(_ORDINALS[:4])})\b){_NTH}{_NO_NOUN}",
+        _day_of_month,
+    ),
     (rf"\bon {_WEEKDAY}{_PART}{_NO_NAME}", _weekday),
     (rf"\bon {_SHORT_WEEKDAY}{_NO_NOUN}", _weekday),
     (rf"\b{_WEEKDAY}{_PART}{_NO_NOUN}", _bare_weekday),
