@@ -187,7 +187,7 @@ DAYS_OF_A_MONTH = {
     # From one day to another.
     "they want no drilling 23-25 May": "they want no drilling on 23-25 May 2026",
     "we are away from the 3rd to the 7th of April": "we are away from 3-7 April 2026",
-    "It is moved from the 14th to the 21st of June": "It is moved from 14 June 2026 to 21 June 2026",
+    "moved from the 14th to the 21st of June": "moved from 14 June 2026 to 21 June 2026",
     "we're in Rome June 3–7, she says": "we're in Rome on 3-7 June 2026, she says",
 }
 COUNTED = {
