@@ -187,10 +187,12 @@ DAYS_OF_A_MONTH = {
     # From one day to another.
     "they want no drilling 23-25 May": "they want no drilling on 23-25 May 2026",
     "we are away from the 3rd to the 7th of April": "we are away from 3-7 April 2026",
-    "moved from the 14th to the 21st of June": "moved from 14 June 2026 to 21 June 2026",
     "we're in Rome June 3–7, she says": "we're in Rome on 3-7 June 2026, she says",
 }
 COUNTED = {
+    "The fair is moved from the 14th to the 21st of June": (
+        "The fair is moved from 14 June 2026 to 21 June 2026"
+    ),
     "I do a first aid course in two weeks": "I do a first aid course in the week of 16 March 2026",
     "my best friend comes in two weeks": "my best friend comes in the week of 16 March 2026",
     "the oven is pushed to monday": "the oven is pushed to Monday 9 March 2026",
