@@ -190,6 +190,7 @@ DAYS_OF_A_MONTH = {
     "we're in Rome June 3–7, she says": "we're in Rome on 3-7 June 2026, she says",
 }
 COUNTED = {
+    "I see her on Thursday of the next week": "I see her on Thursday 12 March 2026",
     "The fair is moved from the 14th to the 21st of June": (
         "The fair is moved from 14 June 2026 to 21 June 2026"
     ),

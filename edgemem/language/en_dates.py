@@ -526,7 +526,10 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
         _weekday_of_month,
     ),
     (rf"\bin {COUNT} {UNIT}(?:['’]? time)?\b(?! (?:of|old|or)\b)(?!['’])", _in_units),
-    (rf"\b(?:on )?{_WEEKDAY}{_PART} (?P<step>last|this|next) week\b", _weekday_of_week),
+    (
+        rf"\b(?:on )?{_WEEKDAY}{_PART}(?: of(?: the)?)? (?P<step>last|this|next) week\b",
+        _weekday_of_week,
+    ),
     (rf"{_NOT_MINE}\b(?P<step>last|next) week (?:on )?{_WEEKDAY}{_PART}\b", _weekday_of_week),
     (rf"{_NOT_MINE}\b(last|this|next) (weekend|week|month|year)\b", _step),
     (
