@@ -1,8 +1,8 @@
 """How often is the assistant right, asked as people ask it, after weeks of talk?
 
     python -m bench.assistant --json OUT [--model NAME] [--experts NAME] [--against plain]
-        [--against mem0] [--dev | --frozen] [--only NAME …] [--kinds KIND …] [--questions N]
-        [--one-chat] [--no-infer] [--keep FOLDER]
+        [--against mem0] [--dev | --frozen] [--second] [--only NAME …] [--kinds KIND …]
+        [--questions N] [--one-chat] [--no-infer] [--keep FOLDER]
 
 Each scenario of `bench/scenarios/` goes pair by pair through `Memory.add`; then every question is
 asked in a new `Chat`, which stores nothing of it. Each question has patterns that a right answer
@@ -16,8 +16,9 @@ and nothing else. --against mem0: the same prompt with mem0's eight best (bench/
 above it, which it has mostly nothing to do with.
 
 Half of the scenarios are frozen: their rows have no texts. They are asked for figures that will be
-published, and nothing is changed because of what they show. --dev asks the other half. With --keep
-stores are filled once for each model and write path, and reused (bench/stores.py).
+published, and nothing is changed because of what they show. --dev asks the other half. --second
+asks ten more, by five other hands, in `bench/scenarios/second`; everybody may read them. With
+--keep stores are filled once for each model and write path, and reused (bench/stores.py).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from bench import report, stores
-from bench.scenarios import KINDS, Question, Scenario, day, is_right, read_all
+from bench.scenarios import FOLDER, KINDS, Question, Scenario, day, is_right, read_all
 from edgemem.chat import Chat
 from edgemem.config import Settings, load_settings
 from edgemem.errors import EdgememError
@@ -357,6 +358,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     halves = parser.add_mutually_exclusive_group()
     halves.add_argument("--dev", action="store_const", const="dev", dest="half")
     halves.add_argument("--frozen", action="store_const", const="frozen", dest="half")
+    parser.add_argument("--second", action="store_true", help="the scenarios of the second folder")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="scenarios")
     parser.add_argument("--kinds", nargs="+", default=[], choices=KINDS, metavar="KIND")
     parser.add_argument("--questions", type=int, metavar="N", help="of each scenario at most N")
@@ -365,7 +367,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the filled stores")
     options = parser.parse_args(argv)
     scenarios = chosen(
-        read_all(),
+        read_all(FOLDER / "second" if options.second else FOLDER),
         half=options.half,
         only=options.only,
         kinds=options.kinds,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +111,16 @@ def test_the_shipped_expert_tells_asking_from_telling(
 def test_an_expert_decides_where_there_is_one(embedder: Embedder, said: str, found: Intent) -> None:
     engine = FakeEngine(wants={"where do i live": said})
     assert intent(engine, embedder, "where do i live") == found  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("p", "wants"), [(0.999999, "general"), (0.5, "recall")])
+def test_an_expert_that_is_not_sure_is_outvoted(embedder: Embedder, p: float, wants: Want) -> None:
+    class Says(FakeEngine):
+        def generate(self, prompt: str, **how: Any) -> Any:
+            return replace(super().generate(prompt, **how), log_p=math.log(p))
+
+    engine: Any = Says(wants={"where do i live": "general"})
+    assert intent(engine, embedder, "where do i live").wants == wants
 
 
 def test_to_an_expert_a_text_is_a_task(embedder: Embedder) -> None:
