@@ -300,6 +300,20 @@ def test_each_part_of_a_letter_is_searched_for(embedder):
     assert {*told[:3]} <= {*sentences(found)} and told[3] not in sentences(found)
 
 
+def test_of_a_task_of_many_parts_only_the_first_are_searched_for(embedder, monkeypatch):
+    with quick(embedder=embedder) as memory:
+        tell(memory, "Bo runs the bakery on Canal Street.")
+        hits = memory.search("Bo", user_id="ana")
+        asked = list[str]()
+        search = memory.search
+        monkeypatch.setattr(
+            memory, "search", lambda query, **how: asked.append(query) or search(query, **how)
+        )
+        task = "Write a card, " + "the name of the hotel, " * 500
+        bearing(memory, Scope(user_id="ana"), task, hits, most=5, advice=False)
+    assert 1 < len(asked) < 10
+
+
 def test_below_a_refusal_stands_what_shares_a_word_with_the_question(memory):
     tell(memory, "Laura is from Valencia, she studies law. The tram was late.")
     for question, found in (("What does Laura study?", 1), ("Which blood type do I have?", 0)):

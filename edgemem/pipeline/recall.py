@@ -70,7 +70,7 @@ _FAR_LESS = 0.03  # of the best hit's score, for a note
 _FAR_FROM_BEST = 0.05  # the same, for an expert (bench/LOG.md, 2026-11-26)
 _OF_THE_BEST = 0.17  # the same, for an overview or a quotation
 _BEARS = 0.5  # the same, for advice or a text
-_OF_A_PART = 4  # hits of a search for a part of a task
+_PARTS, _OF_A_PART = 6, 4  # parts of a task that are searched for, hits of each
 _QUOTED = 3  # sentences beside an answer that is not reliable
 _NEWEST = 100  # facts; as many as the window could hold
 _CLOCK = 0.42  # cosine from which a question is about the day or the time
@@ -277,11 +277,12 @@ def bearing(
     """
     near = within(_that_tell(memory, hits), _BEARS)
     avoids = _that_tell(memory, lasting(memory, scope, "constraint")) if advice else ()
-    found = (memory.search(part, top_k=_OF_A_PART, **asdict(scope)) for part in parts_of(task))
-    of_parts = (within(_that_tell(memory, hits), _BEARS) for hits in found)
-    return _oldest_first(
-        evidence_of(memory, None, list(_round_robin(near, avoids, *of_parts)))[:most]
-    )
+    of_parts = [
+        within(_that_tell(memory, memory.search(part, top_k=_OF_A_PART, **asdict(scope))), _BEARS)
+        for part in parts_of(task)[:_PARTS]
+    ]
+    found = evidence_of(memory, None, list(_round_robin(near, avoids, *of_parts)))
+    return _oldest_first(found[:most])
 
 
 def _that_tell(memory: Memory, hits: Iterable[Hit]) -> list[Hit]:

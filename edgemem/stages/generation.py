@@ -158,17 +158,16 @@ def answer(
     ContextOverflow when the question alone does not fit.
     """
     expert = engine.expert("generation")
-    asked = question
-    if expert:  # a small model names a day, and cannot count the days until then
-        question = counts_down(question) or question
+    # A small model names a day, and cannot count the days until then.
+    asked = (counts_down(question) or question) if expert else question
     write = partial(expert_prompt, before=before, asked_at=asked_at) if expert else _prompt
     most = EXPERT_ANSWER_TOKENS if expert else MAX_ANSWER_TOKENS
     shown: list[Evidence] = []
     for memory in reversed(memories):
-        prompt = write(question, [memory, *shown], speaker)
+        prompt = write(asked, [memory, *shown], speaker)
         if engine.count_tokens(prompt) + most <= engine.n_ctx:
             shown.insert(0, memory)
-    prompt = write(question, shown, speaker)
+    prompt = write(asked, shown, speaker)
     # Cached in a file: else each process computes it at its first answer, much of a cold start.
     beginning = f"{EXPERT_PROMPT}\n\n" if expert else _EXAMPLES
     engine.warm("generation", beginning, folder=cache_dir() / "prefixes")
@@ -180,9 +179,9 @@ def answer(
     if embedder is not None:
         told = [shown_text(memory) for memory in shown]
         options["branches"] = _BRANCHES
-        options["choose"] = partial(_best, embedder, question, told)
+        options["choose"] = partial(_best, embedder, asked, told)
     stream = engine.stream(prompt, **options)
-    return Stream(_checked(stream, asked, asked_at, prompt, unknown, quotes, guesses=guesses))
+    return Stream(_checked(stream, question, asked_at, prompt, unknown, quotes, guesses=guesses))
 
 
 def _best(
