@@ -21,6 +21,7 @@ from edgemem.results import Scope
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 from edgemem.server import Limits, openai_api
+from edgemem.stages.generation import NOTHING_FOUND
 
 CAT = "My cat is called Tom."
 
@@ -72,7 +73,7 @@ def test_with_user_the_message_is_remembered_and_recalled_in_that_scope_alone(
     assert answer.choices[0].message.content == "Oslo, I think."
     assert CAT in fake.prompts[-1][1]
     stranger = ask(server, "What is my cat called?", user="ben")
-    assert "nothing about that" in stranger.choices[0].message.content
+    assert stranger.choices[0].message.content == NOTHING_FOUND
     assert CAT in texts(memory.get_all(user_id="ana"))
     assert texts(memory.get_all(user_id="ben")) == []
 

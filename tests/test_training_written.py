@@ -323,7 +323,8 @@ def test_other_files_are_told_apart(path: Path, tmp_path: Path) -> None:
 
 whole = cache(read)  # several tests ask of a long file
 OURS = sorted((Path(__file__).parents[1] / "models" / "conversations").glob("*.txt"))
-READING = [f for f in OURS if "reading" in f.stem or "names" in f.stem]  # questions alone
+ALONE = ("reading", "names", "notebook")  # questions alone
+READING = [f for f in OURS if any(name in f.stem for name in ALONE)]
 LONG = [f for f in OURS if f.stem.startswith(("long-", "moved-", "held-out-moved"))]
 HASTY = next(file for file in OURS if file.stem == "held-out-hasty")  # facts alone
 
@@ -336,7 +337,7 @@ def speaks_itself(fact: str) -> bool:
 @pytest.mark.parametrize("file", READING, ids=lambda file: file.stem)
 def test_our_questions_about_reading_are_whole(file: Path) -> None:
     talks = whole(file)
-    assert len(talks) >= 14
+    assert len(talks) >= (6 if file.stem.startswith("held-out") else 14)
     for talk in talks:
         assert not talk.pairs and len(talk.questions) >= 10, talk.id
         assert any(q.answer is None for q in talk.questions), talk.id
@@ -380,7 +381,7 @@ CHATS = sorted({*SMALL_TALK.parent.glob("*.txt")} - {SMALL_TALK, GREETINGS})
 def test_our_chats_are_whole(file: Path) -> None:
     if readers.is_messages(file):
         messages = [message.text for message in readers.read_messages(file)]
-        assert len(messages) == len(set(messages)) >= 450
+        assert len(messages) == len(set(messages)) >= 250
         return
     talks = read(file)
     assert len(talks) >= 40
