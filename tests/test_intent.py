@@ -123,6 +123,22 @@ def test_an_expert_that_is_not_sure_is_outvoted(embedder: Embedder, p: float, wa
     assert intent(engine, embedder, "where do i live").wants == wants
 
 
+def test_a_long_request_is_kept_without_reading_each_of_its_sentences(embedder: Embedder) -> None:
+    text = " ".join(["where do i live?"] * 1000)
+    engine: Any = FakeEngine(wants={text[-400:]: "recall"})
+    read = list[str]()
+
+    class Counts:
+        model_id, dim = embedder.model_id, embedder.dim
+
+        def embed_query(self, text: str) -> Any:
+            read.append(text)
+            return embedder.embed_query(text)
+
+    counts: Any = Counts()
+    assert intent(engine, counts, text) == Intent("recall", tells=True) and len(read) < 3
+
+
 def test_to_an_expert_a_text_is_a_task(embedder: Embedder) -> None:
     assert expert_target("text", tells=True) == " tell and task"
     asked = "write a birthday card for my brother"

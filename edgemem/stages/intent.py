@@ -76,6 +76,7 @@ EXPERT_PROMPT = (
 TELLS = "tell"
 _BOTH = f"{TELLS} and "
 _MAX_TOKENS = 6
+_MANY = 8  # sentences
 _LAST_CHARS = 400  # characters read of a message: its end says what it wants
 _BEFORE_CHARS = 200
 
@@ -171,11 +172,13 @@ def _by_both(meant: Want | None, p: float, shares: FloatArray) -> Want | None:
 def _has_news(embedder: Embedder, text: str, logits: FloatArray, meant: Want) -> bool:
     """Whether a message tells something by the regression, though by the expert it only asks.
 
-    logits: the message's. Each of several sentences is read alone, too.
+    logits: the message's. Each of several sentences is read alone, too; many count as telling.
     """
     if _telling(logits) >= _MAY_STILL_TELL.get(meant, MAY_TELL):
         return True
-    parts = sentences(text) if meant != "erase" else ()
+    parts = sentences(text) if meant != "erase" else []
+    if len(parts) > _MANY:
+        return True
     return len(parts) > 1 and any(_telling(_logits(embedder, part)) >= _SURE for part in parts)
 
 
