@@ -129,9 +129,8 @@ def told_days(text: str, said_at: str) -> list[Days]:
     [(datetime.date(2026, 5, 25), datetime.date(2026, 5, 31))]
     """
     told: list[Days] = []
-    for sentence in (
-        sentences(spelled_days(without_other_days(text))) if _DATED.search(text) else ()
-    ):
+    text = spelled_days(without_other_days(text)) if _DATED.search(text) else ""
+    for sentence in sentences(text):
         # Where no verb tells whether a day is past or coming ("dentist on friday"), it is a plan.
         for read in (sentence, f"there is {sentence}"):
             written = absolute(read, said_at)[0]

@@ -275,14 +275,15 @@ def bearing(
     search for each part of the task. advice: also in turn with what somebody must avoid, which a
     search may not find; a letter says only what it is about. Turns that only ask are left out.
     """
-    near = within(_that_tell(memory, hits), _BEARS)
-    avoids = _that_tell(memory, lasting(memory, scope, "constraint")) if advice else ()
-    of_parts = [
-        within(_that_tell(memory, memory.search(part, top_k=_OF_A_PART, **asdict(scope))), _BEARS)
-        for part in parts_of(task)[:_PARTS]
-    ]
-    found = evidence_of(memory, None, list(_round_robin(near, avoids, *of_parts)))
-    return _oldest_first(found[:most])
+    rows: list[Sequence[Hit]] = [hits]
+    if advice:  # no search scored these, so all stay
+        rows.append(lasting(memory, scope, "constraint"))
+    for part in parts_of(task)[:_PARTS]:
+        rows.append(memory.search(part, top_k=_OF_A_PART, **asdict(scope)))
+    once = {hit.id: hit for row in rows for hit in row}  # each is read once
+    tell = {hit.id for hit in _that_tell(memory, once.values())}
+    near = (within([hit for hit in row if hit.id in tell], _BEARS) for row in rows)
+    return _oldest_first(evidence_of(memory, None, list(_round_robin(*near)))[:most])
 
 
 def _that_tell(memory: Memory, hits: Iterable[Hit]) -> list[Hit]:
