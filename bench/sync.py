@@ -231,7 +231,7 @@ class World:
             new = self._remember(tx, turn, text)
             tx.invalidate(old, self._at(), at=self._at())
             self._tell(tx, new, random)
-            tx.end_relations(old, self._at(), new, ["lives_in"])
+            tx.end_relations(old, self._at(), new)
         self._noted(device, new, text)
 
     def _delete(self, device: Device, random: Random, live: Sequence[str]) -> None:

@@ -68,6 +68,12 @@ Label = Literal[
 ]  # fmt: skip
 """The relations that may hold between two entities."""
 
+ONE_AT_A_TIME: frozenset[Label] = frozenset((
+    "lives_in", "works_at", "works_as", "married_to", "partner_of", "engaged_to", "drives",
+    "studies_at", "aged", "follows_diet",
+))  # fmt: skip
+"""Relations of which somebody has one at a time, and another later."""
+
 
 def utc_now() -> str:
     """Returns the current time as it is stored: ISO-8601, UTC, milliseconds."""

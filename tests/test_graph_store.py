@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from storekit import FAR_AHEAD, encoder, memory, relate, turn, vectors_by_length
 
 from edgemem.errors import StoreError
-from edgemem.graph import reader
 from edgemem.pipeline.upkeep import read_relations
 from edgemem.results import Entity, Scope
 from edgemem.store import NewRelation, Store
@@ -129,12 +128,10 @@ def contradict(store: Store) -> None:
         new = "Ana lives_in Rome"
         tx.add_memory(memory("new", new, kind="fact", valid_from=NOW, scope=ANA))
         relate(tx, "new", new)
-        tx.end_relations("old", NOW, "new", reader.FUNCTIONAL)
+        tx.end_relations("old", NOW, "new")
 
 
-def test_an_ended_fact_ends_what_it_says_and_its_functional_target_everywhere(
-    store: Store,
-) -> None:
+def test_an_ended_fact_ends_what_it_says_and_its_one_home_everywhere(store: Store) -> None:
     contradict(store)
     assert said(store) == ["Ana lives_in Rome"]
     past = relations(store, ANA, include_invalid=True)
@@ -153,16 +150,38 @@ def test_what_begins_later_does_not_hold_now(store: Store) -> None:
     tell(store, "now", "Ana lives_in Oslo", scope=ANA)
     tell(store, "then", "Ana lives_in Rome", FAR_AHEAD, scope=ANA)
     assert said(store) == ["Ana lives_in Oslo"]
-    both = ["Ana lives_in Oslo", "Ana lives_in Rome"]
-    assert said(store, include_invalid=True) == said(store, at=FAR_AHEAD) == both
+    assert said(store, at=FAR_AHEAD) == ["Ana lives_in Rome"]
+    assert said(store, include_invalid=True) == ["Ana lives_in Oslo", "Ana lives_in Rome"]
     (planned,) = relations_of(store, ["then"])  # a memory that is found still says what it says
     assert planned.valid_from == FAR_AHEAD
 
 
-def test_without_the_updates_word_both_stay(store: Store) -> None:
-    tell(store, "a", "Ana lives_in Oslo", scope=ANA)
-    tell(store, "b", "Ana lives_in Rome", NOW, scope=ANA)
-    assert said(store) == ["Ana lives_in Oslo", "Ana lives_in Rome"]
+def test_the_next_home_ends_the_one_before_but_not_what_else_its_fact_says(store: Store) -> None:
+    tell(store, "a", "Ana lives_in Oslo; Ana has_pet Rex", scope=ANA)
+    tell(store, "c", "Ana lives_in Rome", FAR_AHEAD, scope=ANA)
+    tell(store, "b", "Ana lives_in Bergen", NOW, scope=ANA)  # told last, begins before Rome
+    assert said(store, at=FAR_AHEAD) == ["Ana has_pet Rex", "Ana lives_in Rome"]
+    assert said(store) == ["Ana has_pet Rex", "Ana lives_in Bergen"]
+    assert said(store, at="2024-03-01") == ["Ana lives_in Oslo", "Ana has_pet Rex"]
+    oslo, *_ = relations(store, ANA, include_invalid=True)
+    assert (oslo.valid_to, oslo.invalidated_by) == (NOW, "b")
+    with store.transaction() as tx:
+        tx.delete_memory("b", NOW)
+    assert said(store) == ["Ana lives_in Oslo", "Ana has_pet Rex"]
+
+
+def test_somebody_may_like_two_things_and_live_in_a_town_of_a_country(store: Store) -> None:
+    tell(store, "a", "Ana likes cheese; Ana lives_in Oslo; Ana lives_in Norway", scope=ANA)
+    tell(store, "b", "Ana likes wine", NOW, scope=ANA)
+    assert len(said(store)) == 4
+
+
+def test_another_runs_home_ends_none_that_a_run_tells(store: Store) -> None:
+    one, two = Scope(user_id="ana", run_id="1"), Scope(user_id="ana", run_id="2")
+    tell(store, "a", "Ana lives_in Oslo", scope=one)
+    tell(store, "b", "Ana lives_in Rome", NOW, scope=two)
+    assert said(store, one) == ["Ana lives_in Oslo"]
+    assert said(store) == ["Ana lives_in Rome"]
 
 
 # -- with the fact -----------------------------------------------------------------------------
@@ -221,7 +240,7 @@ def test_the_kept_file_of_schema_1_gets_its_relations_with_their_ends(tmp_path: 
         read_relations(store, encoder())
         told = relations(store, Scope(), include_invalid=True)
         assert [(r.source, r.relationship, r.destination, r.valid_to) for r in told][:2] == [
-            ("Ada", "lives_in", "Oslo", None),
+            ("Ada", "lives_in", "Oslo", "2024-05-06T09:00:00.000+00:00"),
             ("Ada", "lives_in", "Rome", "2024-05-10T09:00:00.000+00:00"),
         ]
         assert "boat" not in {r.destination for r in told}  # its fact was deleted

@@ -460,7 +460,7 @@ def test_a_relation_waits_for_what_ended_it(pair, tmp_path: Path) -> None:
         add(c, memory("new"))
         converge(tmp_path / "stick", c, b)
         with b.transaction() as tx:
-            tx.end_relations("m0", T2, "new", ["lives_in"])
+            tx.end_relations("m0", T2, "new")
         sync(b, folder)
         b_files = folder / str(b.select("SELECT device FROM sync_self")[0][0])
         assert b_files.is_dir()

@@ -28,7 +28,7 @@ from edgemem.language import (
     word_spans,
     words,
 )
-from edgemem.results import Entity, EntityType, Label, Triple, at_day, local_time
+from edgemem.results import ONE_AT_A_TIME, Entity, EntityType, Label, Triple, at_day, local_time
 from edgemem.runtime.encoder import Encoder
 from edgemem.runtime.lowrank import expert
 from edgemem.store import NewRelation
@@ -50,11 +50,8 @@ DISTANCES = 20
 """Most words between the beginnings of two runs; a larger distance counts as this one."""
 USER = "User"
 """How facts name a user who gave no name."""
-FUNCTIONAL: frozenset[Label] = frozenset((
-    "lives_in", "works_at", "works_as", "married_to", "partner_of", "engaged_to", "drives",
-    "born_in", "born_on", "comes_from", "studies_at", "aged", "follows_diet",
-))  # fmt: skip
-"""Relations of which somebody has one at a time."""
+FUNCTIONAL: frozenset[Label] = ONE_AT_A_TIME | {"born_in", "born_on", "comes_from"}
+"""Relations of which somebody has one."""
 
 _VERSION = 3  # of the fitted weights; under a higher version every fact is read again
 _UNDATED: frozenset[Label] = frozenset((

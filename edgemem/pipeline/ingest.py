@@ -364,7 +364,7 @@ def _apply(
     tx.invalidate(old.id, ended_at, at=now)
     dropped = changed(old, "DELETE", now, by=op.by)
     instead = add(item)
-    tx.end_relations(old.id, ended_at, instead.id, graph.FUNCTIONAL)
+    tx.end_relations(old.id, ended_at, instead.id)
     return [dropped, instead]
 
 

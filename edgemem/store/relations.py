@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from edgemem.results import Entity, Relation, Scope, utc_now
+from edgemem.results import ONE_AT_A_TIME, Entity, Relation, Scope, utc_now
 from edgemem.store.rows import LISTED, SCOPE, SOURCES, NewRelation, as_json, scope_sql, unpack_ids
 
 if TYPE_CHECKING:
@@ -178,37 +178,17 @@ def _entity(
 
 
 def end_relations(
-    connection: sqlite3.Connection,
-    memory: int,
-    valid_to: str,
-    by: int | None = None,
-    functional: Iterable[str] = (),
+    connection: sqlite3.Connection, memory: int, valid_to: str, by: int | None = None
 ) -> None:
     """End the relations of an ended fact.
 
     memory: the fact's rowid. valid_to: when it ended; a relation that ended earlier keeps its end.
-    by: the rowid of the fact that contradicts it. functional: labels with one target at a time. If
-    the new fact gives a source another target for such a label, the old relation ends when the new
-    one begins, also where other facts state it.
+    by: the rowid of the fact that contradicts it.
     """
-    labels = as_json(functional)
-    begins = (
-        "(SELECT min(new.valid_from) FROM relations new WHERE new.memory = ? AND new.source = "
-        "relations.source AND new.label = relations.label AND new.target <> relations.target "
-        f"AND new.label {LISTED} AND new.valid_from > ifnull(relations.valid_from, ''))"
-    )
-    ended = (
-        "SELECT other.id FROM relations old JOIN relations new "
-        "ON new.source = old.source AND new.label = old.label AND new.target <> old.target "
-        "JOIN relations other ON other.source = old.source AND other.label = old.label "
-        "AND other.target = old.target "
-        f"WHERE old.memory = ? AND new.memory = ? AND old.label {LISTED}"
-    )
     connection.execute(
-        "UPDATE relations SET invalidated_by = coalesce(?, invalidated_by), "
-        f"valid_to = min(ifnull(valid_to, ?), ?, ifnull({begins}, ?)) "
-        f"WHERE memory = ? OR (id IN ({ended}) AND valid_to IS NULL)",
-        (by, *(valid_to,) * 2, by, labels, valid_to, memory, memory, by, labels),
+        "UPDATE relations SET invalidated_by = coalesce(?1, invalidated_by), "
+        "valid_to = min(ifnull(valid_to, ?2), ?2) WHERE memory = ?3",
+        (by, valid_to, memory),
     )
 
 
@@ -229,15 +209,38 @@ def forget_entities(connection: sqlite3.Connection, memories: str) -> None:
 
 # -- reading -----------------------------------------------------------------------------------
 
+_REPLACED = "(later.id IS NOT NULL AND ifnull(r.valid_to > later.valid_from, TRUE))"
+_END = f"iif({_REPLACED}, later.valid_from, r.valid_to)"
 _RELATION = (
-    "r.uid, s.name, r.label, t.name, s.type, t.type, m.id, r.valid_from, r.valid_to, "
-    f"(SELECT id FROM memories WHERE rowid = r.invalidated_by), {SOURCES}, r.source, r.target, "
-    "r.memory"
+    f"r.uid, s.name, r.label, t.name, s.type, t.type, m.id, r.valid_from, {_END}, (SELECT id "
+    f"FROM memories WHERE rowid = iif({_REPLACED}, later.memory, r.invalidated_by)), {SOURCES}, "
+    "r.source, r.target, r.memory"
 )
-_JOINED = (
-    "relations r CROSS JOIN memories m ON m.rowid = r.memory "
-    "JOIN entities s ON s.id = r.source JOIN entities t ON t.id = r.target"
-)
+
+
+def _joined(scope: Scope) -> tuple[str, list[Any]]:
+    """The tables of a reading, with the parameters that they take.
+
+    later: the first relation after r that gives its source another target, if the label has one at
+    a time. Nothing is stored of that: without the later fact the earlier one would hold.
+    """
+    conditions, params = scope_sql(scope, "by.")
+    later = " AND ".join((
+        "new.source = r.source AND new.label = r.label AND new.target <> r.target",
+        f"r.label {LISTED}",
+        "new.valid_from > ifnull(r.valid_from, '')",
+        "ifnull(new.valid_to > new.valid_from, TRUE)",
+        "by.deleted_at IS NULL AND ifnull(by.expires_at > ?, TRUE)",
+        *conditions,
+    ))  # fmt: skip
+    tables = (
+        "relations r CROSS JOIN memories m ON m.rowid = r.memory "
+        "JOIN entities s ON s.id = r.source JOIN entities t ON t.id = r.target "
+        "LEFT JOIN relations later ON later.id = (SELECT new.id FROM relations new "
+        f"JOIN memories by ON by.rowid = new.memory WHERE {later} "
+        "ORDER BY new.valid_from, new.id LIMIT 1)"
+    )
+    return tables, [as_json(ONE_AT_A_TIME), utc_now(), *params]
 
 
 def relations(
@@ -252,7 +255,8 @@ def relations(
 
     names: only relations whose source or target has one of these names or aliases. at: only
     relations that were valid then, ISO-8601 UTC; None: those valid now. include_invalid: all
-    relations, whatever their times. A relation that several facts state is returned once.
+    relations, whatever their times. A relation that several facts state is returned once. One
+    that has one target at a time (`ONE_AT_A_TIME`) ends when the next one begins.
     """
     conditions, params = _visible(scope, at or utc_now(), include_invalid)
     if names is not None:
@@ -260,9 +264,11 @@ def relations(
         near = f"SELECT id FROM relations WHERE source {LISTED} UNION SELECT id FROM relations"
         conditions.insert(0, f"r.id IN ({near} WHERE target {LISTED})")
         params[:0] = [as_json(ids), as_json(ids)]
+    tables, first = _joined(scope)
     rows = store.select(
-        f"SELECT {_RELATION} FROM {_JOINED} WHERE {' AND '.join(conditions)} "
+        f"SELECT {_RELATION} FROM {tables} WHERE {' AND '.join(conditions)} "
         "ORDER BY coalesce(r.valid_from, m.created_at), r.id",
+        *first,
         *params,
     )
     return list(_merged(rows))
@@ -278,15 +284,17 @@ def relations_of(
     those that have not ended, even if they have yet to begin.
     """
     scores = memories if isinstance(memories, Mapping) else None
-    conditions, params = _visible(Scope(), at, include_invalid=False)
+    conditions, params = _visible(EVERYBODY, at, include_invalid=False)
+    tables, first = _joined(EVERYBODY)
     rows = store.select(
         "WITH hit (id, rowid) AS (SELECT id, rowid FROM memories "
         f"WHERE id {LISTED}), told (hit, fact) AS (SELECT id, rowid FROM hit UNION "
         "SELECT hit.id, theirs.memory FROM hit JOIN memory_sources own ON own.memory = hit.rowid "
         "JOIN memory_sources theirs ON theirs.turn = own.turn) "
-        f"SELECT {_RELATION}, told.hit FROM told CROSS JOIN {_JOINED} "
+        f"SELECT {_RELATION}, told.hit FROM told CROSS JOIN {tables} "
         f"WHERE r.memory = told.fact AND {' AND '.join(conditions)} ORDER BY r.id",
         as_json(memories),
+        *first,
         *params,
     )
     best: dict[int, float] | None = None
@@ -305,7 +313,7 @@ def _visible(scope: Scope, at: str | None, include_invalid: bool) -> tuple[list[
     if not include_invalid:
         conditions += [
             "(m.expires_at IS NULL OR m.expires_at > ?)",
-            "(r.valid_to IS NULL OR r.valid_to > ?)",
+            f"ifnull({_END} > ?, TRUE)",
             "(? IS NULL OR r.valid_from IS NULL OR r.valid_from <= ?)",
         ]
         params += [now, at or now, at, at]

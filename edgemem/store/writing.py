@@ -223,13 +223,11 @@ class Transaction:
             )
             return {row[0] for row in rows}
 
-    def end_relations(
-        self, ended: str, valid_to: str, by: str, functional: Iterable[str] = ()
-    ) -> None:
+    def end_relations(self, ended: str, valid_to: str, by: str) -> None:
         """End the relations of the fact `ended`, which `by` contradicts (relations.py)."""
         with self.step() as connection:
             old, new = self._memory(ended)[0], self._memory(by)[0]
-            relations.end_relations(connection, old, valid_to, new, functional)
+            relations.end_relations(connection, old, valid_to, new)
 
     def import_relation(self, row: Mapping[str, Any]) -> None:
         """Store a relation of an export."""
