@@ -117,8 +117,11 @@ def test_never_send_marks_and_lists(cloud: Service, run: Run) -> None:
 def test_a_chat_asks_the_cloud_when_told_to(cloud: Service, run: Run) -> None:
     remember(run)
     cloud.behaviour = lambda call: call.reply(answer("[PERSON_1] lives in Leeds."))
-    shown = run("chat", input=f"/cloud {QUESTION}\n")
-    assert shown.stdout == "Ingrid lives in Leeds.\n"
+    shown = run("chat", input=f"/cloud {QUESTION}\n/why\n")
+    answered, *sent = shown.stdout.splitlines()
+    assert answered == "Ingrid lives in Leeds."
+    assert sent[0] == "My notes:" and sent[-1] == QUESTION.replace("Ingrid", "[PERSON_1]")
+    assert "Ingrid" not in "".join(sent) and "12 Mill Road" not in "".join(sent)
     assert "from the cloud: gpt-4o-mini, asked" in shown.stderr
     line = run("cloud", "receipts").stdout.rstrip().split("\t")
     assert line[1:3] == [f"{cloud.base_url} gpt-4o-mini", "answered"]

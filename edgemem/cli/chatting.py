@@ -61,7 +61,8 @@ PROMPT = "you> "
 CANDIDATES = 5
 HELP = """\
 /memories [WORDS]  list what is remembered; with WORDS, what fits them best
-/why               show the memories that the last answer was made from, and their scores
+/why               show the memories that the last answer was made from, and their scores; of an
+                   answer from the cloud, what was sent there
 /forget WORDS|N    find memories (or take those numbered in the last list), show what would go
                    with them, ask, and erase it for good
 /image FILE WORDS  remember a photo, and answer WORDS if there are any
@@ -231,7 +232,8 @@ class _Session:
             if shown:
                 click.echo()
         if reply.cloud is not None:
-            note(f"  (from the cloud: {reply.cloud.receipt.model}, {reply.cloud.why})")
+            told = f"{reply.cloud.receipt.model}, {reply.cloud.why}; /why shows what was sent"
+            note(f"  (from the cloud: {told})")
         if reply.cloud_error is not None:
             note(f"  (answered here: {reply.cloud_error})")
         if self.as_json:
@@ -285,6 +287,10 @@ class _Session:
     def why(self, _: str) -> None:
         if self.reply is None:
             note("Nothing has been answered yet.")
+            return
+        if (cloud := self.reply.cloud) is not None:
+            self.listed = []
+            click.echo(json.dumps({"sent": cloud.sent}) if self.as_json else cloud.sent)
             return
         self.listed = list(self.reply.context)
         if not self.listed:

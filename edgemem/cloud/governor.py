@@ -99,18 +99,27 @@ class Outgoing:
         return hashlib.sha256(self.request.body).hexdigest()
 
     @property
+    def text(self) -> str:
+        """The message as it is sent, after its notes."""
+        content = self.parameters["messages"][-1]["content"]
+        return str(content if isinstance(content, str) else content[0]["text"])
+
+    @property
     def replaced(self) -> dict[str, str]:
         """The text behind each placeholder of the request. Compression drops some of them."""
-        content = self.parameters["messages"][-1]["content"]
-        text = content if isinstance(content, str) else content[0]["text"]
-        return {name: value for name, value in self.redacted.values.items() if name in text}
+        return {name: value for name, value in self.redacted.values.items() if name in self.text}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudAnswer:
-    """An answer from the cloud. text: with the private parts restored. why: see `decide`."""
+    """An answer from the cloud.
+
+    text: with the private parts restored. sent: the message and its notes as they were sent. why:
+    see `decide`.
+    """
 
     text: str
+    sent: str
     why: str
     receipt: Receipt
 
@@ -296,7 +305,10 @@ class Governor:
                 raise
             receipt = self._end(self._answered(receipt, reply))
             return CloudAnswer(
-                text=outgoing.redacted.restore(reply.text), why=outgoing.why, receipt=receipt
+                text=outgoing.redacted.restore(reply.text),
+                sent=outgoing.text,
+                why=outgoing.why,
+                receipt=receipt,
             )
 
     def close(self) -> None:

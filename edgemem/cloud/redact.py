@@ -1,8 +1,8 @@
 """Replaces private parts of texts by placeholders, and restores them.
 
 Recognised by their form: e-mail addresses, phone numbers, payment cards (Luhn), IBANs (ISO 13616,
-mod 97), postal addresses, identity numbers (of passports, national insurance and the like), keys
-and passwords, mostly in the forms of Europe and North America.
+mod 97), postal addresses, numbers of passports, taxes and bank accounts, dates of birth, keys and
+passwords, mostly in the forms of Europe and North America.
 Names: those that the memories of a store introduce as people, in English ("my sister Ina", "Tomas
 said"). In doubt a text is redacted: that can be undone in the answer, and sending cannot.
 """
@@ -228,10 +228,31 @@ _IDENTIFIED = re.compile(
     re.I,
 )
 
+_SORT_CODE = re.compile(r"\bsort[ -]?codes?\b[^\d\n]{0,20}(\d\d[ -]?\d\d[ -]?\d\d)(?!\d)", re.I)
+# Of an account at a bank or with the taxes: GB 123 4567 89, 12345 67890, 123/AB456.
+_ACCOUNT = re.compile(
+    r"\b(?:account|acct?|a/c|acc|utr|vat|tva|paye|bsn|tin|ein|routing|steuer(?:nummer|-?id)|"
+    r"tax (?:id|no|number|ref|reference))\b[^\d\n]{0,20}?(?<![^\W_])"
+    r"((?-i:[A-Z]{2} ?)?\d(?:[ -]?\d){5,13}|\d{3}/[A-Z]{1,2}\d{1,6})(?![^\W_])(?![.,/:-]\d)",
+    re.I,
+)
+_DAY = (
+    r"(?:\d{1,2}[-./]\d{1,2}[-./](?:19|20)?\d\d|(?:19|20)\d\d-\d\d-\d\d"
+    r"|\d{1,2}(?:st|nd|rd|th)?(?: of)? [a-z]{3,9},? (?:19|20)\d\d"
+    r"|[a-z]{3,9} \d{1,2}(?:st|nd|rd|th)?,? (?:19|20)\d\d)"
+)
+_BORN = re.compile(
+    rf"\b(?:born|dob|d\.o\.b\.?|date of birth)\b(?:[ :]| on| is| was){{0,4}} ?({_DAY})(?!\w)", re.I
+)
+
 
 def _identities(text: str) -> Found:
     yield from _spans(_IDENTITY, text)
-    yield from _spans(_IDENTIFIED, text, 1)
+    for form in (_IDENTIFIED, _SORT_CODE, _BORN):
+        yield from _spans(form, text, 1)
+    for found in _ACCOUNT.finditer(text):
+        if not _DATE.fullmatch(found[1]):
+            yield found.span(1)
 
 
 _EXT = r"(?:\s?(?:x|ext\.?|extension|#)\s?\d{1,6})?"
@@ -277,7 +298,8 @@ _CAP = r"(?:[A-ZÀ-ÖØ-Þ][^\W\d]*(?:['’.-][^\W\d]+){0,4}|\d{1,3}(?:st|nd|rd|
 _TYPE = (
     r"(?:street|str|st|road|rd|avenue|ave|av|lane|ln|drive|dr|boulevard|blvd|court|ct|place|pl|"
     r"square|sq|terrace|ter|way|close|crescent|cres|circle|cir|parkway|pkwy|highway|hwy|grove|"
-    r"gardens|gdns|mews|row|hill|park|walk|quay|alley|trail|trl|plaza|loop)"
+    r"gardens|gdns|mews|row|hill|park|walk|quay|alley|trail|trl|plaza|loop|brow|rise|vale|view|"
+    r"green|gate|wharf|parade|villas|cottages|croft|wynd|brae|broadway|esplanade|chase|meadows?)"
 )
 _UNIT = r"(?i:(?:apt|apartment|flat|unit|suite|ste|floor|room|no)\.?\s?#?\s?\w{1,5}|#\s?\w{1,5})"
 _ZIP = (
