@@ -263,9 +263,8 @@ class Chat:
         said_at = time_of(timestamp) or utc_now()
         started = time.perf_counter()
         days = days_asked(text, said_at)
-        wanted = Intent("overview", tells=False) if days else self._intent(text)
+        wanted = Intent("overview", tells=False) if days else self._intent(text, bool(images))
         if wanted.wants == "erase":
-            wanted = replace(wanted, tells=wanted.tells or bool(images))
             remember = wanted.tells and remember  # it may quote what is to be forgotten
         read = time.perf_counter()
         way = self._way(wanted, own_words=bool(options))
@@ -318,11 +317,13 @@ class Chat:
         ]
         self._first, self._known = 0, None
 
-    def _intent(self, text: str) -> Intent:
+    def _intent(self, text: str, with_images: bool = False) -> Intent:
         said = (turn.said for turn in reversed(self._turns) if turn.said.role == "user")
         before = next((message.content for message in said), "")
         reader = expert_of(self.memory, STAGE, self.engine)
-        return intent(reader, self.memory.embedder, text, before)
+        caption = with_images and not self.engine.sees
+        wanted = intent(reader, self.memory.embedder, text, before, caption=caption)
+        return replace(wanted, tells=True) if with_images else wanted
 
     def _way(self, wanted: Intent, *, own_words: bool) -> Way:
         """own_words: whether the client set options, and so gets the model's own words."""

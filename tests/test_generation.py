@@ -319,6 +319,11 @@ def test_a_quotation_keeps_today_beside_its_day_and_writes_out_other_days():
     )
 
 
+def test_a_quotation_names_who_said_it_unless_it_was_the_user():
+    told = [Evidence("I turn 35.", "2024-05-06T10:00Z", "Aisha"), Evidence("I'm 40.", None, "User")]
+    assert quoted(told).splitlines()[1:] == ["- 6 May 2024, Aisha: I turn 35.", "- I'm 40."]
+
+
 @pytest.mark.parametrize(
     ("pieces", "told"),
     [

@@ -489,6 +489,11 @@ def test_the_command_line_takes_images_with_and_without_words(empty_home: Path) 
     assert len(alone) == 2 and all(line.endswith("Photo") for line in alone)
     shown = json.loads(invoke("get", both[1]["id"], "--json").stdout)["results"][0]
     assert shown["image"]["id"] == picture.read(SMALL).id
+    out = empty_home / "out.png"
+    invoke("get", both[1]["id"], "--picture", str(out))
+    assert out.read_bytes() == picture.read(SMALL).data
+    none = invoke("get", both[0]["id"], "--picture", str(empty_home / "none.png"), code=1)
+    assert "has no picture" in none.stderr and not (empty_home / "none.png").exists()
     (empty_home / "note.png").write_text("hello")
     refused = invoke("add", "--image", str(empty_home / "note.png"), code=1)
     assert "of no known kind" in refused.stderr

@@ -29,6 +29,7 @@ from edgemem.language.en import is_negated
     [
         ("I ran. You slept!", ["I ran.", "You slept!"]),
         ("Dr. Ito met J. Smith. Then?", ["Dr. Ito met J. Smith.", "Then?"]),
+        ("the surgeon was dr. Mertens. fine", ["the surgeon was dr. Mertens.", "fine"]),
         ("First\n\nSecond", ["First", "Second"]),
         ('He said "no." I left.', ['He said "no.', "I left."]),
         ("犬を飼いました。嬉しいです！", ["犬を飼いました。", "嬉しいです！"]),

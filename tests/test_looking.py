@@ -25,6 +25,7 @@ from edgemem.config import Settings, load_settings
 from edgemem.errors import InputError, ModelError, ModelNotFound
 from edgemem.images import ocr
 from edgemem.pipeline import looking
+from edgemem.pipeline.recall import evidence_of
 from edgemem.results import ImageLine
 from edgemem.runtime.image_embedder import ImageEmbedder
 from edgemem.stages import generation
@@ -190,6 +191,32 @@ def test_what_only_eyes_could_tell_of_an_image_is_said_to_be_unseen(eyes: Eyes) 
         for other in ("Where do I work at the harbour?", "Giraffes?"):
             told = chat._unknown(memory.search(other, user_id="ana"))
             assert told == generation.NOTHING_FOUND
+
+
+def test_the_words_beside_a_photo_are_its_caption_unless_they_ask(eyes: Eyes) -> None:
+    with quiet(engine=FakeEngine()) as memory:
+        chat = Chat(memory, user_id="ana")
+        for caption in ("test results for Okafor", "invoice number on the back of this one"):
+            reply = chat.send(caption, images=[saved(drawn())])
+            assert "".join(reply) and reply.wants is None
+            assert caption in texts(memory.get_all(user_id="ana"))
+        reply = chat.send("What does it say on the label?", images=[saved(drawn(seed=1))])
+        assert "".join(reply) and reply.wants == "recall"
+        assert "What does it say on the label?" in texts(memory.get_all(user_id="ana"))
+
+
+def test_a_line_of_a_letter_runs_on_and_one_of_a_receipt_does_not(eyes: Eyes) -> None:
+    letter = "Your annual assessment has been booked for\nTuesday 8 December at the depot"
+    eyes.lines = tuple(f"{letter}\nRegards".splitlines())
+    with quiet() as memory:
+        memory.add("A letter.", images=[saved(drawn())], infer=False)
+        memory.read_images()
+        eyes.lines = LINES
+        memory.add("A receipt.", images=[saved(drawn(seed=1))], infer=False)
+        memory.read_images()
+        told = [e.text for e in evidence_of(memory, None, memory.search("A receipt, a letter?"))]
+        assert any(letter.replace("\n", " ") + ". Regards" in text for text in told)
+        assert any("BRINDLE BAKERY. TOTAL 23.40" in text for text in told)
 
 
 # -- looks ---------------------------------------------------------------------------------------

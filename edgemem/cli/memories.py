@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, get_args
+from typing import IO, TYPE_CHECKING, Any, TextIO, get_args
 
 import click
 
@@ -220,12 +220,19 @@ def _draw_relations(told: Iterable[Relation], entity: str | None) -> None:
 
 @cli.command()
 @id_argument
+@click.option(
+    "--picture", type=click.File("wb", lazy=True), help="Also write its picture to this file."
+)
 @memory_option
-def get(memory_id: str, memory: Memory) -> None:
+def get(memory_id: str, memory: Memory, picture: IO[bytes] | None) -> None:
     """Show one memory, and what was said that it was taken from."""
     item = memory.get(memory_id)
     if item is None:
         raise no_memory(memory, memory_id)
+    if picture is not None:
+        if item.image is None or (image := memory.image(item.image.id)) is None:
+            raise InputError(f"{memory_id} has no picture. `edgemem list` shows those that have.")
+        picture.write(image.data)
     shown = item.to_dict()
     lines = [
         f"{key}\t{value if key == 'memory' else one_line(str(value))}"

@@ -233,7 +233,7 @@ _SORT_CODE = re.compile(r"\bsort[ -]?codes?\b[^\d\n]{0,20}(\d\d[ -]?\d\d[ -]?\d\
 _ACCOUNT = re.compile(
     r"\b(?:account|acct?|a/c|acc|utr|vat|tva|paye|bsn|tin|ein|routing|steuer(?:nummer|-?id)|"
     r"tax (?:id|no|number|ref|reference))\b[^\d\n]{0,20}?(?<![^\W_])"
-    r"((?-i:[A-Z]{2} ?)?\d(?:[ -]?\d){5,13}|\d{3}/[A-Z]{1,2}\d{1,6})(?![^\W_])(?![.,/:-]\d)",
+    r"((?-i:[A-Z]{2} ?)?\d(?: ?\d){5,13}|\d{3}/[A-Z]{1,2}\d{1,6})(?![^\W_])(?![.,/:-]\d)",
     re.I,
 )
 _DAY = (
@@ -248,11 +248,8 @@ _BORN = re.compile(
 
 def _identities(text: str) -> Found:
     yield from _spans(_IDENTITY, text)
-    for form in (_IDENTIFIED, _SORT_CODE, _BORN):
+    for form in (_IDENTIFIED, _SORT_CODE, _ACCOUNT, _BORN):
         yield from _spans(form, text, 1)
-    for found in _ACCOUNT.finditer(text):
-        if not _DATE.fullmatch(found[1]):
-            yield found.span(1)
 
 
 _EXT = r"(?:\s?(?:x|ext\.?|extension|#)\s?\d{1,6})?"

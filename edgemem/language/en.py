@@ -58,8 +58,8 @@ def _having(pattern: str) -> Callable[[str], bool]:
 # after an abbreviation or an initial ("Dr. Ito", "J. Smith"). Here and below, a pattern begins with
 # the match's first character and looks behind after it, so that the search skips other characters.
 _END = re.compile(
-    r"[.!?…。！？\n](?:(?<=\n)\n*|(?<=[。！？])|(?<!\bDr\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bSt\.)"
-    r"(?<!\bMrs\.)(?<!\bvs\.)(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\b[A-Z]\.)[\"')\]]*\s+)"
+    r"[.!?…。！？\n](?:(?<=\n)\n*|(?<=[。！？])|(?<!\b[Dd]r\.)(?<!\b[Mm]r\.)(?<!\b[Mm]s\.)"
+    r"(?<!\bSt\.)(?<!\b[Mm]rs\.)(?<!\bvs\.)(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\b[A-Z]\.)[\"')\]]*\s+)"
 )
 
 

@@ -73,6 +73,7 @@ _BEARS = 0.5  # the same, for advice or a text
 _PARTS, _OF_A_PART = 6, 4  # parts of a task that are searched for, hits of each
 _QUOTED = 3  # sentences beside an answer that is not reliable
 _NEWEST = 100  # facts; as many as the window could hold
+_LETTER, _RUNS_ON = 32, 0.8  # least characters, and share of the longest line, of one that runs on
 _CLOCK = 0.42  # cosine from which a question is about the day or the time
 
 
@@ -344,7 +345,7 @@ def evidence_of(
         said = [turns[id] for id in hit.sources if id in turns and (is_turn or id not in over)]
         # No turn says what is read in an image. Its lines stay apart once all becomes one line.
         if not is_turn and (edited or not said or hit.kind == "image"):
-            text = ". ".join(hit.memory.splitlines()) if hit.kind == "image" else hit.memory
+            text = _one_line(hit.memory) if hit.kind == "image" else hit.memory
             found[hit.id] = Evidence(text, hit.valid_from, source=hit)
             continue
         for turn in [known[id] for id in hit.sources if id in known] if edited else said:
@@ -359,6 +360,19 @@ def evidence_of(
                 evidence = Evidence(text, turn.timestamp, speaker, ended, hit, whose)
                 found.setdefault(turn.id, evidence)
     return list(found.values())
+
+
+def _one_line(text: str) -> str:
+    """The lines of an image's text in one. A line nearly as long as the longest runs on into the
+    next, as in a letter, and so does one before a small letter; any other ends its sentence."""
+    first, *rest = text.splitlines() or [""]
+    full = max(_LETTER, _RUNS_ON * max(map(len, rest), default=0))
+    one, last = first, ""
+    for line in rest:
+        apart = not (len(last) >= full or line[:1].islower() or one.endswith((*".,;:!?",)))
+        one += f"{'.' if apart else ''} {line}"
+        last = line
+    return one
 
 
 def _answers_old(memory: Memory, turn: StoredTurn) -> bool:

@@ -63,7 +63,7 @@ __all__ = [
 
 NOTHING_FOUND = "I don't know: I found no answer to that in my memory."
 
-UNSEEN = "I have only its caption and its text, and they do not tell."
+UNSEEN = "I have only its caption and the text in it, and found no answer there."
 """The answer about an image that no vision model has looked at."""
 
 ABOUT_ITSELF = (
@@ -240,15 +240,17 @@ def _bare(word: str) -> str:
 
 
 def quoted(memories: Sequence[Evidence], head: str = TOLD) -> str:
-    """An answer without a model: a list of the memories in the user's own words, under a head.
+    """An answer without a model: a list of the memories in their own words, under a head.
 
-    A model too small to write from memories would add inventions. memories: oldest first.
+    A model too small to write from memories would add inventions. memories: oldest first. What
+    somebody else said has that name.
     """
     lines = [head]
     for memory in memories:
-        day = f"{day_of(memory)}: " if memory.when else ""
+        speaker = None if memory.speaker == "User" else memory.speaker
+        told = ", ".join(part for part in (day_of(memory), speaker) if part)
         over = " (no longer so)" if memory.over else ""
-        lines.append(f"- {day}{own_words(memory)}{over}")
+        lines.append(f"- {told}{': ' if told else ''}{own_words(memory)}{over}")
     return "\n".join(lines)
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import ModelError
-from edgemem.language import refers_back, sentences
+from edgemem.language import asks, refers_back, sentences
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 
@@ -128,12 +128,17 @@ def shipped() -> Weights:
         return Weights(vector, words, bias, str(saved["embedder"]))
 
 
-def intent(engine: Engine, embedder: Embedder, text: str, before: str = "") -> Intent:
+def intent(
+    engine: Engine, embedder: Embedder, text: str, before: str = "", *, caption: bool = False
+) -> Intent:
     """What a message wants. before: what the user said before it in this conversation.
 
+    caption: whether it came with images that the model does not see; then it tells, unless it asks.
     The regression decides if there is no expert. If the expert fails, the regression decides too,
     and the message counts as telling. Raises what the embedder raises.
     """
+    if caption and not asks(text):
+        return Intent(None, tells=True)
     logits = _logits(embedder, text)
     classes, telling = decided(logits[None])
     wants, tells, refers = WANTS[classes[0]], bool(telling[0]), refers_back(text)
