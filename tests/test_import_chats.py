@@ -396,6 +396,49 @@ def test_no_fact_is_taken_from_what_a_model_said(
 
 
 @pytest.mark.usefixtures("home")
+def test_an_import_gives_the_same_ids_on_every_device(
+    tmp_path: Path, run: Run, stand_in: StandIn
+) -> None:
+    stand_in(FakeEngine(facts={"I have a red boat.": "{} has a red boat"}))
+    file = str(saved(tmp_path / "conversations.json", [claude()]))
+
+    def ids(db: str, *option: str) -> list[str]:
+        run("import", file, "--db", str(tmp_path / db), *option)
+        rows = json.loads(run("list", "--db", str(tmp_path / db), *option, "--json").stdout)
+        return [row["id"] for row in rows["results"]]
+
+    here = ids("a.db")
+    assert here == ids("b.db") and len(here) == 3
+    assert not set(here) & set(ids("a.db", "--user-id", "bo"))
+
+
+@pytest.mark.usefixtures("home")
+def test_what_was_erased_does_not_come_back_with_a_longer_export(tmp_path: Path, run: Run) -> None:
+    file = saved(tmp_path / "log.txt", LOG)
+    run("import", "--no-infer", str(file))
+    first, *_ = run("list").stdout.splitlines()
+    run("erase", first.split("\t")[0], "--yes")
+    saved(file, LOG + "\n2024-05-02 10:00 Mara: One more.")
+    again = run("import", "--no-infer", str(file))
+    assert "1 turn imported" in again.stderr and "1 turn left out that you erased" in again.stderr
+    assert first not in run("list").stdout and "One more." in run("list").stdout
+
+
+@pytest.mark.usefixtures("home")
+def test_whoever_is_me_becomes_the_user(tmp_path: Path, run: Run) -> None:
+    file = saved(tmp_path / "log.txt", "Mara: I sail.\nTom Lee: I row.\n")
+    assert "said by Mara, Tom Lee. With --me" in run("import", "--no-infer", str(file)).stderr
+    other = ("--db", str(tmp_path / "o.db"))
+    run("import", "--no-infer", "--me", "tom lee", str(file), *other)
+    told = [line.split("\t")[2] for line in run("list", *other).stdout.splitlines()]
+    assert told == ["Mara: I sail.", "I row."]
+    again = row_of(run("import", "--no-infer", str(file), *other, "--json"))
+    assert again["imported"] == 0
+    wrong = run("import", "--me", "Ana", str(file), *other, code=1).stderr
+    assert "nobody in" in wrong and "it has Mara, Tom Lee." in wrong
+
+
+@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("text", ['{"neither": "nor"}', '[{"type": "FeatureCollection"}]', "words"])
 @pytest.mark.parametrize("option", [(), ("--no-infer",)])
 def test_a_file_of_no_form_says_which_forms_are_read(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO, get_args
@@ -48,12 +48,13 @@ from edgemem.cli.output import (
 from edgemem.config import load_settings
 from edgemem.errors import EdgememError, InputError, StoreFull, StoreLocked
 from edgemem.pipeline import importers
+from edgemem.pipeline.importers import IMPORT_ID
 from edgemem.results import Hit, MemoryItem, MemoryList, Relation, Scope, local_time
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["IMPORT_ID"]
+__all__: list[str] = []
 
 
 class _JsonObject(click.ParamType):  # type: ignore[type-arg]  # generic in new versions alone
@@ -365,7 +366,6 @@ def history(memory_id: str, memory: Memory) -> None:
 
 # -- files -----------------------------------------------------------------------------------------
 
-IMPORT_ID = "import_id"
 """The metadata key by which a second import recognises a turn that is already stored."""
 _MOST_USERS = 3  # that are named after an import
 
@@ -417,6 +417,7 @@ def export(file: str, shape: str, sealed: bool, memory: Memory) -> None:
     "lines of JSON; the others: their JSON.",
 )
 @click.option("--no-infer", is_flag=True, help="Store turns as they are: no model, no facts taken.")
+@click.option("--me", metavar="NAME", help="Who of the people in the conversations you are.")
 @experts_option
 @scope_options
 @db_option
@@ -425,6 +426,7 @@ def import_files(
     paths: tuple[str, ...],
     shape: str,
     no_infer: bool,
+    me: str | None,
     experts: str | None,
     scope: dict[str, Any],
     db: str | None,
@@ -455,7 +457,7 @@ def import_files(
             elif found == "memories":
                 row = _import_memories(memory, path, scope)
             else:
-                row = _import_turns(memory, path, found, scope, infer=not no_infer)
+                row = _import_turns(memory, path, found, scope, me, infer=not no_infer)
             rows.append({"file": path, "format": found, **row})
             skipped = f", {row['skipped']} were there already" if row["skipped"] else ""
             unit = {"edgemem": "row", "memories": "memory"}.get(found, "turn")
@@ -501,7 +503,6 @@ def _import_export(memory: Memory, path: str) -> dict[str, int]:
 
 def _import_memories(memory: Memory, path: str, scope: Mapping[str, Any]) -> dict[str, int]:
     from edgemem.pipeline.foreign import import_foreign, read_foreign
-    from edgemem.results import Scope
 
     items = read_foreign(path, Scope(**scope))
 
@@ -523,7 +524,13 @@ def _import_memories(memory: Memory, path: str, scope: Mapping[str, Any]) -> dic
 
 
 def _import_turns(
-    memory: Memory, path: str, shape: str, scope: Mapping[str, Any], *, infer: bool
+    memory: Memory,
+    path: str,
+    shape: str,
+    scope: Mapping[str, Any],
+    me: str | None,
+    *,
+    infer: bool,
 ) -> dict[str, int]:
     if shape == "locomo":
         conversations = [(s.sample_id, s.messages) for s in importers.locomo_samples(path)]
@@ -542,21 +549,31 @@ def _import_turns(
             why = "notices, media, or no speaker" if plain else "no words, or of a system or a tool"
             unit = "line" if plain else "message"
             note(f"{path}: {plural(left_out, unit)} left out: {why}.")
+    _note_people(path, [m for _, messages in conversations for m in messages], me)
     known = _imported(memory, scope)
     wanted: list[list[dict[str, Any]]] = []
-    done = 0
+    done = gone = 0
     for seed, messages in conversations:
         ids = importers.import_ids(messages, seed=seed)
         done += sum(import_id in known for import_id in ids)
+        new = [import_id for import_id in ids if import_id not in known]
+        erased = _erased(memory, new, scope)
+        gone += len(erased)
+        known |= erased
         marked = [
             {**message, "metadata": {**message.get("metadata", {}), IMPORT_ID: import_id}}
             for message, import_id in zip(messages, ids, strict=True)
         ]
+        for message in marked:
+            if _is_called(message, me):
+                del message["name"]  # facts say "User" of who has none
         # Batches are formed before stored turns are left out, so every import has the same pairs.
         for batch in importers.batches(marked, infer=infer):
             left = [message for message in batch if message["metadata"][IMPORT_ID] not in known]
             if left:
                 wanted.append(left)
+    if gone:
+        note(f"{path}: {plural(gone, 'turn')} left out that you erased.")
     row = {"imported": 0, "skipped": done, "memories": 0, "pending": 0}
 
     def stored() -> int:  # also the turns of a batch whose facts are not taken yet
@@ -580,6 +597,20 @@ def _import_turns(
     if row["imported"]:
         _note_users(path, {scope["user_id"]})
     return row
+
+
+def _is_called(message: Mapping[str, Any], name: str | None) -> bool:
+    return name is not None and message.get("name", "").casefold() == name.strip().casefold()
+
+
+def _note_people(path: str, messages: Sequence[Mapping[str, Any]], me: str | None) -> None:
+    """Tells who speaks in a file beside the user. Raises InputError if nobody is called `me`."""
+    names = sorted({message["name"] for message in messages if "name" in message})
+    told = ", ".join(names[:_MOST_USERS]) + (" …" if len(names) > _MOST_USERS else "")
+    if me is None and names:
+        note(f"{path}: said by {told}. With --me NAME one of them is you.")
+    if me is not None and names and not any(_is_called(message, me) for message in messages):
+        raise InputError(f"nobody in {path} is called {me!r}; it has {told}.")
 
 
 @contextmanager
@@ -617,3 +648,13 @@ def _imported(memory: Memory, scope: Mapping[str, Any]) -> set[str]:
         if all(row[key] == value for key, value in scope.items()):
             known.add(row["metadata"].get(IMPORT_ID))
     return known
+
+
+def _erased(memory: Memory, import_ids: Sequence[str], scope: Mapping[str, Any]) -> set[str]:
+    """Returns those import ids whose turns were erased from exactly this scope."""
+    from edgemem.pipeline.ingest import new_id
+    from edgemem.store.erasures import erased_of
+
+    whose = Scope(**scope)
+    turns = {new_id({IMPORT_ID: import_id}, whose): import_id for import_id in import_ids}
+    return {turns[id] for id in erased_of(memory.store, list(turns))}

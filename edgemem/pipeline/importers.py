@@ -30,6 +30,7 @@ from edgemem.results import to_utc
 __all__ = [
     "BATCH_TURNS",
     "FORMS",
+    "IMPORT_ID",
     "SHARES",
     "ChatLog",
     "Demo",
@@ -64,6 +65,9 @@ BATCH_TURNS = 64
 
 SHARES = "[shares a photo: "
 """What stands between a turn of LoCoMo and the caption of its photo."""
+
+IMPORT_ID = "import_id"
+"""Where a message's metadata has its id of `import_ids`."""
 
 SECONDS_PER_TURN = 5
 """Turns of a session that has one date only are set this far apart, so that their order holds."""

@@ -8,6 +8,8 @@ time works on pending pieces.
 
 from __future__ import annotations
 
+import json
+import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +22,7 @@ from numpy.typing import NDArray
 from edgemem.errors import ModelError, StoreError, StoreLocked
 from edgemem.graph import reader as graph
 from edgemem.inputs import NO_WORDS
+from edgemem.pipeline.importers import IMPORT_ID
 from edgemem.pipeline.parts import expert_of
 from edgemem.results import (
     Change,
@@ -51,6 +54,7 @@ __all__ = [
     "is_searchable",
     "leave_unread",
     "nearest",
+    "new_id",
     "pairs_to_extract",
     "rewritten",
     "said",
@@ -61,6 +65,7 @@ __all__ = [
 ]
 
 EXTRACT = "extract"
+_DIGEST = re.compile("[0-9a-f]{32}")  # of `import_ids`; anything else is the app's own
 NEAREST = 10  # Mem0's s: memories that a new fact is compared with
 _FIRST_RETRY_S, _LAST_RETRY_S = 60.0, 86_400.0  # doubled from one failure to the next
 
@@ -100,10 +105,23 @@ def said(turn: StoredTurn | Message, image: str | None = None) -> str:
     return search_text(image or turn.content, speaker=turn.name)
 
 
+def new_id(metadata: Mapping[str, Any], scope: Scope, *what: object) -> str:
+    """A random id. For what an import brings it is the same on every device and at every time: two
+    devices that import a file have it once after a sync, and what was erased is known.
+
+    metadata: of the message. what: tells apart what is stored of one message.
+    """
+    import_id = metadata.get(IMPORT_ID)
+    if not (isinstance(import_id, str) and _DIGEST.fullmatch(import_id)):
+        return str(uuid.uuid4())
+    told = json.dumps([import_id, scope.user_id, scope.agent_id, scope.run_id, *what])
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, told))
+
+
 def stored_turn(message: Message, scope: Scope, now: str) -> StoredTurn:
     """A message as it goes into the store, with an id of its own. now: ISO-8601 UTC."""
     return StoredTurn(
-        id=str(uuid.uuid4()),
+        id=new_id(message.metadata, scope),
         scope=scope,
         role=message.role,
         name=message.name,
@@ -130,7 +148,7 @@ def turn_memory(
     """
     text = image or turn.content
     return NewMemory(
-        id=str(uuid.uuid4()),
+        id=str(uuid.uuid4()) if image else new_id(turn.metadata, turn.scope, "turn"),
         kind="image" if image else "turn",
         memory=text,
         search_text=search_text(text, speaker=turn.name, when=turn.timestamp),
@@ -268,10 +286,10 @@ def conclude(
     vectors = embedder.embed_chunks([f.text for f in found]) if found else []
     said = [*context, *turns]
     facts, near = [], []
-    for fact, chunks in zip(found, vectors, strict=True):
+    for number, (fact, chunks) in enumerate(zip(found, vectors, strict=True)):
         its = [said[len(context) + i] for i in (fact.source, *fact.also)]
         item = NewMemory(
-            id=str(uuid.uuid4()),
+            id=new_id(turns[fact.source].metadata, piece.scope, number, fact.text),
             kind="fact",
             memory=fact.text,
             search_text=search_text(fact.text, when=fact.valid_from),

@@ -22,11 +22,20 @@ from typing import TYPE_CHECKING, Any
 from edgemem.errors import InputError
 from edgemem.results import Erased, to_utc, utc_now
 from edgemem.store.database import SCRUB_WANTED, meta
+from edgemem.store.rows import LISTED, as_json
 
 if TYPE_CHECKING:
     from edgemem.store.store import Store
 
-__all__ = ["Erasure", "add_erasure", "count_rows", "erasures", "verify", "with_receipt"]
+__all__ = [
+    "Erasure",
+    "add_erasure",
+    "count_rows",
+    "erased_of",
+    "erasures",
+    "verify",
+    "with_receipt",
+]
 
 _NOT_LOOKED_THROUGH = ("meta", "erased", "erasures")
 _ID_CHARS = 300  # no id is longer, whether a scope's or imported
@@ -133,6 +142,16 @@ def with_receipt(store: Store, gone: Sequence[str]) -> Erased:
     wanted = _hash(gone[0]) if gone else ""
     receipt = next((each for each in reversed(erasures(store)) if wanted in each.ids), None)
     return Erased(tuple(gone), receipt.to_dict() if receipt else None)
+
+
+def erased_of(store: Store, ids: Sequence[str]) -> set[str]:
+    """Those of the ids that were erased, here or on another device. A reset forgets what it took,
+    unless there are other devices."""
+    known = {id for receipt in erasures(store) if not receipt.through for id in receipt.ids}
+    rows = store.select(
+        f"SELECT id FROM sync_rows WHERE kind = 'erased' AND id {LISTED}", as_json(ids)
+    )
+    return {id for id in ids if _hash(id) in known} | {row[0] for row in rows}
 
 
 def _read(body: str, sha256: str) -> Erasure | None:
