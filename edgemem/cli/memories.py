@@ -565,8 +565,8 @@ def _import_turns(
             for message, import_id in zip(messages, ids, strict=True)
         ]
         for message in marked:
-            if _is_called(message, me):
-                del message["name"]  # facts say "User" of who has none
+            if _is_called(message, me):  # facts say "User" of who has no name
+                del message["name"], message["metadata"]["speaker"]
         # Batches are formed before stored turns are left out, so every import has the same pairs.
         for batch in importers.batches(marked, infer=infer):
             left = [message for message in batch if message["metadata"][IMPORT_ID] not in known]
