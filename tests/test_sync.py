@@ -492,6 +492,7 @@ def test_a_store_that_is_no_device_and_a_folder_of_other_people_are_refused(
         with pytest.raises(StoreError, match="edgemem sync"):
             sync(c, folder)
         begin(c, new_secret())
+        sync(c, tmp_path / "own")  # a place of its own makes no other one its own
         with pytest.raises(InputError, match="another pairing code"):
             sync(c, folder)
         (tmp_path / "file").write_text("x")

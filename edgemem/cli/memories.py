@@ -566,7 +566,8 @@ def _import_turns(
         ]
         for message in marked:
             if _is_called(message, me):  # facts say "User" of who has no name
-                del message["name"], message["metadata"]["speaker"]
+                del message["name"]
+                message["metadata"].pop("speaker", None)
         # Batches are formed before stored turns are left out, so every import has the same pairs.
         for batch in importers.batches(marked, infer=infer):
             left = [message for message in batch if message["metadata"][IMPORT_ID] not in known]

@@ -163,7 +163,7 @@ def exchange(
     me, own = _own_head(store, place, me)
     link = own["link"] if own else uuid.uuid4().hex[:16]
     others = _Others(store, place, me, link, sorted(here.keys() - {me.device}))
-    if others.foreign and not others.heads and not store.select("SELECT 1 FROM sync_links"):
+    if others.foreign and not others.heads and own is None:
         raise InputError(
             "the files at this place were sealed with another pairing code; `edgemem sync "
             "--show-code` shows it on one of their devices: give it here with --code"
