@@ -292,17 +292,32 @@ def test_every_fact_has_one_operation_on_a_memory_that_exists(facts, olds, simil
     [
         (0.97, "DELETE", "DELETE"),
         (0.5, "DELETE", "ADD"),
-        (0.1, "NONE", "NONE"),
+        (0.04, "NONE", "NONE"),
+        (0.1, "NONE", "ADD"),
         (0.1, "ADD", "ADD"),
     ],
 )
-def test_the_encoders_delete_must_be_sure_and_its_other_words_likeliest(
-    monkeypatch, ending, best, event
-):
+def test_the_encoders_delete_and_none_must_be_sure(monkeypatch, ending, best, event):
     found = {"ADD": 0.0, "UPDATE": 0.0, "NONE": 0.0, best: 1 - ending, "DELETE": ending}
     monkeypatch.setattr(update, "chances", lambda *_: found)
     (op,) = decide(None, ["Ana lives in Oslo"], [near("Ana lives in Oslo with Tom")], encoder())
     assert (op.event, op.by) == (event, "model")
+
+
+@pytest.mark.parametrize(
+    ("fact", "memory"),
+    [
+        ("Rex died", "User has a dog called Rex"),
+        ("The boiler of Ana's flat broke", "Ana has a flat"),
+    ],
+)
+def test_a_fact_is_compared_with_what_names_the_one_it_is_about(monkeypatch, fact, memory):
+    ended = {"ADD": 0.0, "UPDATE": 0.0, "NONE": 0.0, "DELETE": 1.0}
+    monkeypatch.setattr(update, "chances", lambda *_: ended)
+    (op,) = decide(None, [fact], [near(memory)], encoder())
+    assert op.event == "DELETE"
+    (op,) = decide(None, [fact], [near("Ben's brother has a boat")], encoder())
+    assert op.event == "ADD"
 
 
 def test_a_set_with_an_update_expert_is_asked_before_the_encoder(monkeypatch):

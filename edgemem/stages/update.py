@@ -2,11 +2,12 @@
 
 The operations are ADD, UPDATE, DELETE and NONE, as in Mem0 and MemLoRA (A.1's prompt). A rule
 decides NONE if a memory has the same words, and ADD if there is nothing to compare. An expert
-decides the rest. It is shown one near memory of the same person at a time. Rules may veto its NONE
-or UPDATE, which must not drop a name, number, date or "not". They may veto its DELETE of a memory
-without the number that the fact puts right. The expert is the language model's if the loaded set
-has one, else the encoder's (edgemem/data/updates.npz, fitted by `python -m bench.fit_updates`),
-which works beside any language model.
+decides the rest. It is shown one near memory at a time, of the same person, or of somebody whom one
+of the two names ("Rex died." and "User has a dog called Rex."). Rules may veto its NONE or UPDATE,
+which must not drop a name, number, date or "not". They may veto its DELETE of a memory without the
+number that the fact puts right. The expert is the language model's if the loaded set has one, else
+the encoder's (edgemem/data/updates.npz, fitted by `python -m bench.fit_updates`), which works
+beside any language model.
 Departs from Mem0 in one thing: a contradiction never ends with both facts gone. DELETE takes the
 old memory out of answers (it is invalidated, not erased) *and* adds the new fact.
 
@@ -57,6 +58,8 @@ EXPERT_SCHEMA: dict[str, Any] = {
 COMPARED = 0.35  # cosine from which an expert is asked; low, as a change may share no word
 SURE = 0.75  # how probable the language model's DELETE must be (bench/LOG.md, 2026-11-24)
 READ_SURE = 0.9  # how probable the encoder's DELETE must be (bench/LOG.md, 2026-11-26)
+REPEATED = 0.95  # how probable its NONE must be, which drops the fact (bench/LOG.md, 2026-11-29)
+_LEAST: dict[Event, float] = {"DELETE": READ_SURE, "NONE": REPEATED}
 _SHOWN = 4  # most memories that a fact is compared with, nearest first
 
 _Judge = Callable[[str, str], Event]  # (memory, fact) -> event
@@ -116,15 +119,16 @@ def expert_target(event: Event) -> str:
 def _decided(judge: _Judge | None, fact: str, near: Sequence[Candidate], number: int) -> Op:
     """One fact's operation: NONE if a memory has the same words, else what the judge decides.
 
-    The judge compares the fact with one memory of the same person after the other; its first event
-    other than ADD that `_keeps` permits counts. near: nearest first. number: the fact's index.
+    The judge compares the fact with one memory after the other; its first event other than ADD that
+    `_keeps` permits counts. near: nearest first. number: the fact's index.
     """
     for candidate in near:
         if says_the_same(candidate.text, fact):
             return Op("NONE", number, candidate.id, "rule")
     new = Statement.of(fact)
     olds = [(c, Statement.of(c.text)) for c in near if c.similarity >= COMPARED]
-    compared = [(c, old) for c, old in olds if new.speaks_of(old.person)][:_SHOWN]
+    about = [(c, old) for c, old in olds if new.speaks_of(old.person) or old.speaks_of(new.person)]
+    compared = about[:_SHOWN]
     if judge is None or not compared:
         return Op("ADD", number, None, "rule")
     for candidate, old in compared:
@@ -166,10 +170,10 @@ def _asked(engine: Engine, memory: str, fact: str) -> Event:
 
 
 def _read(encoder: Encoder, memory: str, fact: str) -> Event:
-    """The encoder's likeliest event; ADD instead of a DELETE below READ_SURE."""
+    """The encoder's likeliest event; ADD if that is not sure enough."""
     found = chances(encoder, memory, fact)
     event = max(EVENTS, key=lambda e: found[e])
-    return "ADD" if event == "DELETE" and found[event] < READ_SURE else event
+    return event if found[event] >= _LEAST.get(event, 0.0) else "ADD"
 
 
 def chances(encoder: Encoder, memory: str, fact: str) -> dict[Event, float]:
