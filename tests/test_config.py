@@ -80,6 +80,13 @@ def test_a_relative_db_in_the_file_lies_beside_the_file(home):
     assert str(load_settings().db) == ":memory:"
 
 
+def test_names_with_commas_between_them_are_several(home):
+    set_value("cloud.names", "Anna Kowalska, Merel")
+    assert load_settings().cloud.names == ("Anna Kowalska", "Merel")
+    set_value("cloud.never_send", "a, b")
+    assert load_settings().cloud.never_send == ("a, b",)
+
+
 def test_settings_become_json(home):
     out = json.loads(json.dumps(load_settings().to_dict()))
     assert out["db"] == str(home / "memory.db")
