@@ -1,7 +1,7 @@
 """How often is the assistant right, asked as people ask it, after weeks of talk?
 
     python -m bench.assistant --json OUT [--model NAME] [--experts NAME] [--against plain]
-        [--against mem0] [--dev | --frozen] [--second] [--only NAME …] [--kinds KIND …]
+        [--against mem0] [--dev | --frozen] [--second | --third] [--only NAME …] [--kinds KIND …]
         [--questions N] [--one-chat] [--no-infer] [--keep FOLDER]
 
 Each scenario of `bench/scenarios/` goes pair by pair through `Memory.add`; then every question is
@@ -17,8 +17,9 @@ above it, which it has mostly nothing to do with.
 
 Half of the scenarios are frozen: their rows have no texts. They are asked for figures that will be
 published, and nothing is changed because of what they show. --dev asks the other half. --second
-asks ten more, by five other hands, in `bench/scenarios/second`; everybody may read them. With
---keep stores are filled once for each model and write path, and reused (bench/stores.py).
+and --third ask ten and eight more, by nine other hands, in the folders of these names; everybody
+may read them. With --keep stores are filled once for each model and write path, and reused
+(bench/stores.py).
 """
 
 from __future__ import annotations
@@ -358,7 +359,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     halves = parser.add_mutually_exclusive_group()
     halves.add_argument("--dev", action="store_const", const="dev", dest="half")
     halves.add_argument("--frozen", action="store_const", const="frozen", dest="half")
-    parser.add_argument("--second", action="store_true", help="the scenarios of the second folder")
+    folders = parser.add_mutually_exclusive_group()
+    for name in ("second", "third"):
+        folders.add_argument(f"--{name}", action="store_const", const=name, default="", dest="more")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="scenarios")
     parser.add_argument("--kinds", nargs="+", default=[], choices=KINDS, metavar="KIND")
     parser.add_argument("--questions", type=int, metavar="N", help="of each scenario at most N")
@@ -367,7 +370,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the filled stores")
     options = parser.parse_args(argv)
     scenarios = chosen(
-        read_all(FOLDER / "second" if options.second else FOLDER),
+        read_all(FOLDER / options.more),
         half=options.half,
         only=options.only,
         kinds=options.kinds,
