@@ -53,9 +53,11 @@ def secret_of(code: str) -> bytes:
         raw = b""
     secret = raw[:SECRET_BYTES]
     if len(secret) != SECRET_BYTES or raw[SECRET_BYTES:] != _check(secret):
+        short = f"it has {len(text)} letters and digits, and 24 are right"
+        slip = "one of its 24 letters and digits is another" if len(text) == 24 else short
         raise InputError(
-            f"the pairing code has a slip of the pen ({len(text)} letters and digits, 24 are "
-            "right); `edgemem sync --show-code` shows it on a device that has it"
+            f"the pairing code has a slip of the pen: {slip}; `edgemem sync --show-code` shows it "
+            "on a device that has it"
         )
     return secret
 
