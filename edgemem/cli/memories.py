@@ -366,7 +366,6 @@ def history(memory_id: str, memory: Memory) -> None:
 
 # -- files -----------------------------------------------------------------------------------------
 
-"""The metadata key by which a second import recognises a turn that is already stored."""
 _MOST_USERS = 3  # that are named after an import
 
 

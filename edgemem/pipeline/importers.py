@@ -67,7 +67,7 @@ SHARES = "[shares a photo: "
 """What stands between a turn of LoCoMo and the caption of its photo."""
 
 IMPORT_ID = "import_id"
-"""Where a message's metadata has its id of `import_ids`."""
+"""The metadata key of a message's id (`import_ids`), by which a second import recognises it."""
 
 SECONDS_PER_TURN = 5
 """Turns of a session that has one date only are set this far apart, so that their order holds."""

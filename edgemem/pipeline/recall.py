@@ -369,7 +369,7 @@ def _one_line(text: str) -> str:
     full = max(_LETTER, _RUNS_ON * max(map(len, rest), default=0))
     one, last = first, ""
     for line in rest:
-        apart = not (len(last) >= full or line[:1].islower() or one.endswith((*".,;:!?",)))
+        apart = not (len(last) >= full or line[:1].islower() or one[-1:] in ".,;:!?")
         one += f"{'.' if apart else ''} {line}"
         last = line
     return one
