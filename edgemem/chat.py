@@ -265,6 +265,7 @@ class Chat:
         days = days_asked(text, said_at)
         wanted = Intent("overview", tells=False) if days else self._intent(text, bool(images))
         if wanted.wants == "erase":
+            wanted = replace(wanted, tells=wanted.tells or bool(images))
             remember = wanted.tells and remember  # it may quote what is to be forgotten
         read = time.perf_counter()
         way = self._way(wanted, own_words=bool(options))
@@ -322,8 +323,7 @@ class Chat:
         before = next((message.content for message in said), "")
         reader = expert_of(self.memory, STAGE, self.engine)
         caption = with_images and not self.engine.sees
-        wanted = intent(reader, self.memory.embedder, text, before, caption=caption)
-        return replace(wanted, tells=True) if with_images else wanted
+        return intent(reader, self.memory.embedder, text, before, caption=caption)
 
     def _way(self, wanted: Intent, *, own_words: bool) -> Way:
         """own_words: whether the client set options, and so gets the model's own words."""

@@ -202,7 +202,6 @@ def test_the_words_beside_a_photo_are_its_caption_unless_they_ask(eyes: Eyes) ->
             assert caption in texts(memory.get_all(user_id="ana"))
         reply = chat.send("What does it say on the label?", images=[saved(drawn(seed=1))])
         assert "".join(reply) and reply.wants == "recall"
-        assert "What does it say on the label?" in texts(memory.get_all(user_id="ana"))
 
 
 def test_a_line_of_a_letter_runs_on_and_one_of_a_receipt_does_not(eyes: Eyes) -> None:
