@@ -209,6 +209,7 @@ def forget_entities(connection: sqlite3.Connection, memories: str) -> None:
 
 # -- reading -----------------------------------------------------------------------------------
 
+_ONE_AT_A_TIME = ", ".join(f"'{label}'" for label in sorted(ONE_AT_A_TIME))
 _REPLACED = "(later.id IS NOT NULL AND ifnull(r.valid_to > later.valid_from, TRUE))"
 _END = f"iif({_REPLACED}, later.valid_from, r.valid_to)"
 _RELATION = (
@@ -227,7 +228,7 @@ def _joined(scope: Scope) -> tuple[str, list[Any]]:
     conditions, params = scope_sql(scope, "by.")
     later = " AND ".join((
         "new.source = r.source AND new.label = r.label AND new.target <> r.target",
-        f"r.label {LISTED}",
+        f"r.label IN ({_ONE_AT_A_TIME})",
         "new.valid_from > ifnull(r.valid_from, '')",
         "ifnull(new.valid_to > new.valid_from, TRUE)",
         "by.deleted_at IS NULL AND ifnull(by.expires_at > ?, TRUE)",
@@ -240,7 +241,7 @@ def _joined(scope: Scope) -> tuple[str, list[Any]]:
         f"JOIN memories by ON by.rowid = new.memory WHERE {later} "
         "ORDER BY new.valid_from, new.id LIMIT 1)"
     )
-    return tables, [as_json(ONE_AT_A_TIME), utc_now(), *params]
+    return tables, [utc_now(), *params]
 
 
 def relations(
