@@ -85,6 +85,21 @@ def test_chatgpts_branch_of_the_current_node_is_read_without_system_and_tools(
     assert log.messages[0]["metadata"] == {"speaker": "user", "conversation": "Boats"}
 
 
+def test_what_a_user_wrote_about_themselves_in_chatgpts_settings_is_read_once(
+    tmp_path: Path,
+) -> None:
+    about = {"user_context_message_data": {"about_user_message": "I am vegetarian."}}
+    hidden = node("b", "user", metadata={**about, "is_visually_hidden_from_conversation": True})
+    one, later = chatgpt(), {**chatgpt(), "create_time": 1714657600.0}
+    for row in (one, later):
+        row["mapping"]["c"] = hidden
+    file = saved(tmp_path / "conversations.json", [later, one])
+    plain = saved(tmp_path / "plain.json", [{**chatgpt(), "create_time": 1714657600.0}, chatgpt()])
+    assert told(file, 2) == [("user", None, "I am vegetarian.", "2024-05-01T10:00:00.000+00:00")]
+    assert [told(file, n) for n in (0, 1)] == [told(plain, n) for n in (0, 1)]
+    assert len(read_conversations(plain, "chatgpt")) == 2
+
+
 def test_one_conversation_without_times_is_read_without_times(tmp_path: Path) -> None:
     one = chatgpt()
     del one["create_time"], one["current_node"]

@@ -87,6 +87,8 @@ def conversations(raw: Any, program: str, where: str) -> list[ChatLog]:
         logs.append(_log([*_READERS[program](row, place)], row, place))
     if not any(log.messages for log in logs):
         raise InputError(f"{where} holds no message of a person or an assistant that has words.")
+    if program == "chatgpt" and (told := _profiles(rows)):
+        logs.append(_log(told, {"title": "About me"}, where))
     return logs
 
 
@@ -174,6 +176,25 @@ def _chatgpt(row: Any, where: str) -> Iterator[_Said]:
             if isinstance(about := message.get("metadata"), Mapping):
                 shown = shown and not about.get("is_visually_hidden_from_conversation")
             yield _Said(role, _joined(parts, "\n") if shown else "", message.get("create_time"))
+
+
+def _profiles(rows: Iterable[Any]) -> list[_Said]:
+    """What users wrote about themselves in their settings, each wording once, at its first time.
+
+    Each conversation holds it as a hidden message. It makes a conversation of its own, so that the
+    ids of the others stay (`importers.import_ids`).
+    """
+    found: dict[str, float] = {}
+    for row in _objects(rows):
+        time = row.get("create_time")
+        for node in _objects(_held(row, "mapping", dict, "").values()):
+            held: Any = node
+            for key in ("message", "metadata", "user_context_message_data", "about_user_message"):
+                held = held.get(key) if isinstance(held, Mapping) else None
+            if isinstance(held, str) and isinstance(time, int | float):
+                found[held] = min(time, found.get(held, time))
+    by_time = sorted(found.items(), key=lambda each: each[1])
+    return [_Said("user", text, time) for text, time in by_time]
 
 
 def _claude(row: Any, where: str) -> Iterator[_Said]:
