@@ -232,6 +232,10 @@ def test_add_search_get_list_update_delete_history(run: Run) -> None:
     filters = json.dumps({"id": {"ne": first}})
     assert [row["id"] for row in results(run("list", "--filters", filters, "--json"))] == [second]
 
+    for command in (("list",), ("search", "Oslo")):
+        then = results(run(*command, "--at", "2024-04-01T00:00:00Z", "--json"))
+        assert then == [] and results(run(*command, "--at", "2024-06-01T00:00:00Z", "--json"))
+
     assert run("update", first, "I live in Bergen").stdout == f"{first}\tUPDATE\tI live in Bergen\n"
     assert run("delete", first).stdout == f"{first}\tDELETE\tI live in Bergen\n"
     assert "With --all: do not ask." in run("delete", "--help").stdout

@@ -77,6 +77,7 @@ class _JsonObject(click.ParamType):  # type: ignore[type-arg]  # generic in new 
 
 JSON = _JsonObject()
 id_argument = click.argument("memory_id", metavar="ID")
+at_option = click.option("--at", metavar="TIME", help="What held then, ISO-8601.  [default: now]")
 
 
 @cli.command()
@@ -138,6 +139,7 @@ def add(
 @click.option("--threshold", type=float, help="Leave out lower scores.")
 @click.option("--filters", type=JSON, help="""Such as '{"city": {"in": ["Oslo"]}}'.""")
 @click.option("--explain", is_flag=True, help="Show the parts that make up each score.")
+@at_option
 @scope_options
 @memory_option
 def search(
@@ -172,7 +174,7 @@ def _item_line(item: MemoryItem) -> str:
 
 @cli.command()
 @click.argument("entity", required=False)
-@click.option("--at", metavar="TIME", help="What held then, ISO-8601.  [default: now]")
+@at_option
 @click.option("--all", "include_invalid", is_flag=True, help="Also what is over or yet to come.")
 @scope_options
 @memory_option
@@ -251,6 +253,7 @@ def get(memory_id: str, memory: Memory, picture: IO[bytes] | None) -> None:
 @click.option(
     "--top-k", "-k", type=click.IntRange(0), help="Most memories to show.  [default: all]"
 )
+@at_option
 @scope_options
 @memory_option
 def list_memories(top_k: int | None, memory: Memory, scope: dict[str, Any], **given: Any) -> None:
