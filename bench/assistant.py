@@ -361,7 +361,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     halves.add_argument("--frozen", action="store_const", const="frozen", dest="half")
     folders = parser.add_mutually_exclusive_group()
     for name in ("second", "third"):
-        folders.add_argument(f"--{name}", action="store_const", const=name, default="", dest="more")
+        folders.add_argument(
+            f"--{name}", action="store_const", const=name, default="", dest="folder",
+            help=f"the scenarios of the {name} folder",
+        )  # fmt: skip
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="scenarios")
     parser.add_argument("--kinds", nargs="+", default=[], choices=KINDS, metavar="KIND")
     parser.add_argument("--questions", type=int, metavar="N", help="of each scenario at most N")
@@ -370,7 +373,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the filled stores")
     options = parser.parse_args(argv)
     scenarios = chosen(
-        read_all(FOLDER / options.more),
+        read_all(FOLDER / options.folder),
         half=options.half,
         only=options.only,
         kinds=options.kinds,

@@ -347,10 +347,10 @@ def checked(key: str, value: object, where: str) -> Any:
             raise refuse("a list of texts")
         if not all(v.strip() and v.isprintable() for v in value):
             raise refuse("a list of texts that are not empty and have no control characters")
-        if key != "cloud.names" and any(map(_is_no_expression, value)):
-            raise refuse("a list of keywords, and of regular expressions between slashes")
         if key == "cloud.names":  # no name has a comma
             return tuple(name for v in value for part in v.split(",") if (name := part.strip()))
+        if any(map(_is_no_expression, value)):
+            raise refuse("a list of keywords, and of regular expressions between slashes")
         return tuple(value)
     if key.startswith(_CLOUD):
         if not isinstance(value, str) or not value.strip() or not value.isprintable():

@@ -500,7 +500,7 @@ class Memory:
         if threshold is not None:
             scored = [s for s in scored if s.score >= threshold]
         hits = looking.hits(self, scored, query)
-        told = relations_of(self.store, {hit.id: hit.score for hit in hits}, at=then)
+        told = relations_of(self.store, {hit.id: hit.score for hit in hits}, scope, at=then)
         ended = time.perf_counter()
         return SearchResults(
             hits,

@@ -396,7 +396,8 @@ def test_an_export_imported_exports_the_same(run: Run, home: Path) -> None:
 
 @pytest.mark.usefixtures("store")
 @pytest.mark.parametrize(
-    "option", [("--user-id", "bo"), ("--agent-id", "a"), ("--run-id", "r"), ("--no-infer",)]
+    "option",
+    [("--user-id", "bo"), ("--agent-id", "a"), ("--run-id", "r"), ("--me", "Bo"), ("--no-infer",)],
 )
 def test_an_export_takes_no_scope_and_nothing_is_imported(
     run: Run, home: Path, option: tuple[str, ...]

@@ -182,6 +182,7 @@ def test_another_runs_home_ends_none_that_a_run_tells(store: Store) -> None:
     tell(store, "b", "Ana lives_in Rome", NOW, scope=two)
     assert said(store, one) == ["Ana lives_in Oslo"]
     assert said(store) == ["Ana lives_in Rome"]
+    assert len(relations_of(store, ["a"], one)) == 1 and relations_of(store, ["a"], ANA) == []
 
 
 # -- with the fact -----------------------------------------------------------------------------

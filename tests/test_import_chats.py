@@ -428,6 +428,29 @@ def test_an_import_gives_the_same_ids_on_every_device(
 
 
 @pytest.mark.usefixtures("home")
+def test_two_devices_that_import_one_file_have_it_once_and_erase_it_for_both(
+    tmp_path: Path, run: Run, stand_in: StandIn
+) -> None:
+    stand_in(FakeEngine(facts={"I have a red boat.": "{} has a red boat"}))
+    file = str(saved(tmp_path / "conversations.json", [claude()]))
+    a, b, folder = (str(tmp_path / name) for name in ("a.db", "b.db", "shared"))
+    for db in (a, b):
+        run("import", file, "--db", db)
+    run("sync", folder, "--db", a)
+    code = run("sync", "--show-code", "--db", a).stdout.strip()
+    run("sync", folder, "--db", b, "--code", code)
+    run("sync", folder, "--db", a)
+    listed = run("list", "--db", a).stdout
+    assert listed == run("list", "--db", b).stdout and len(listed.splitlines()) == 3
+    run("erase", listed.split("\t")[0], "--yes", "--db", a)
+    run("sync", folder, "--db", a)
+    run("sync", folder, "--db", b)
+    left = run("list", "--db", b).stdout
+    assert "left out that you erased" in run("import", file, "--db", b).stderr
+    assert run("list", "--db", b).stdout == left and len(left.splitlines()) < 3
+
+
+@pytest.mark.usefixtures("home")
 def test_what_was_erased_does_not_come_back_with_a_longer_export(tmp_path: Path, run: Run) -> None:
     file = saved(tmp_path / "log.txt", LOG)
     run("import", "--no-infer", str(file))

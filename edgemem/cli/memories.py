@@ -446,10 +446,11 @@ def import_files(
         licence_note(settings)
     shapes = [importers.detect_format(path) if shape == "auto" else shape for path in paths]
     given = click.get_current_context().params
-    if "edgemem" in shapes and (no_infer or any(given[key] is not None for key in scope)):
+    if "edgemem" in shapes and (no_infer or any(given[key] is not None for key in ("me", *scope))):
         raise click.UsageError(
             f"{paths[shapes.index('edgemem')]} is an export, which keeps its own users, agents and "
-            "runs and is stored as it is. Leave out --user-id, --agent-id, --run-id and --no-infer."
+            "runs and is stored as it is. Leave out --user-id, --agent-id, --run-id, --me and "
+            "--no-infer."
         )
     rows = []
     with open_memory(db, settings, create=True) as memory:

@@ -187,7 +187,7 @@ def _profiles(rows: Iterable[Any]) -> list[_Said]:
     found: dict[str, float] = {}
     for row in _objects(rows):
         time = row.get("create_time")
-        for node in _objects(_held(row, "mapping", dict, "").values()):
+        for node in _objects(row["mapping"].values()):
             held: Any = node
             for key in ("message", "metadata", "user_context_message_data", "about_user_message"):
                 held = held.get(key) if isinstance(held, Mapping) else None

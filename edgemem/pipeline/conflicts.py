@@ -40,7 +40,7 @@ def conflicts(memory: Memory, text: str, scope: Scope) -> list[Conflict]:
     said = Statement.of(statement)
     found = []
     for item, cosine in nearest(memory, query, vector):
-        label = _at_odds(new, relations_of(memory.store, [item.id]))
+        label = _at_odds(new, relations_of(memory.store, [item.id], scope))
         if label is not None or _denies(said, Statement.of(item.memory)):
             found.append(Conflict(**vars(item), score=max(0.0, cosine), label=label))
     return found

@@ -276,17 +276,22 @@ def relations(
 
 
 def relations_of(
-    store: Store, memories: Mapping[str, float] | Iterable[str], *, at: str | None = None
+    store: Store,
+    memories: Mapping[str, float] | Iterable[str],
+    scope: Scope = EVERYBODY,
+    *,
+    at: str | None = None,
 ) -> list[Relation]:
     """The relations that memories state; a turn states those of the facts taken from it.
 
     memories: ids, or scores by id. With scores, the best come first, each relation with the score
-    of the best memory that states it. at: only relations that were valid then, ISO-8601 UTC; None:
-    those that have not ended, even if they have yet to begin.
+    of the best memory that states it. scope: holds the memories; a later relation within it may end
+    one, as in `relations`. at: only relations that were valid then, ISO-8601 UTC; None: those that
+    have not ended, even if they have yet to begin.
     """
     scores = memories if isinstance(memories, Mapping) else None
-    conditions, params = _visible(EVERYBODY, at, include_invalid=False)
-    tables, first = _joined(EVERYBODY)
+    conditions, params = _visible(scope, at, include_invalid=False)
+    tables, first = _joined(scope)
     rows = store.select(
         "WITH hit (id, rowid) AS (SELECT id, rowid FROM memories "
         f"WHERE id {LISTED}), told (hit, fact) AS (SELECT id, rowid FROM hit UNION "
