@@ -338,8 +338,9 @@ class Memory:
         return self.store.pending(ingest.EXTRACT)
 
     def update(self, id: str, text: str, *, metadata: Mapping[str, Any] | None = None) -> Change:
-        """Give a memory a new text; the old one stays in its history. metadata: None keeps it.
+        """Give a memory a new text; the old one stays in its history.
 
+        metadata: None keeps it; a mark that keeps the text from the cloud stays in any case.
         An edited fact is found beside its turn, and what its turn says of it counts as over. With
         the words of a turn the facts that were taken from it alone are deleted, and no more are.
         Its images get the new words as caption, if they had the old ones. Raises StoreError if the
@@ -348,6 +349,8 @@ class Memory:
         text_of(text)
         new = metadata_of(metadata) if metadata is not None else None
         old = self._existing(id)
+        if new is not None and "never_send" in old.metadata:
+            new.setdefault("never_send", old.metadata["never_send"])
         encoder = self.encoder if old.kind == "fact" else None
         said = max((turn.timestamp for turn in self.source_turns(id)), default=None)
         told = graph.relations(encoder, text, old.valid_from or old.created_at, told_at=said)
@@ -360,7 +363,8 @@ class Memory:
             if old.kind == "fact":
                 tx.set_relations(id, told, graph.version(encoder))
             looking.retell(tx, photos)
-            ingest.leave_untold(self, tx, old, words["updated_at"])
+            if text != old.memory:
+                ingest.leave_untold(self, tx, old, words["updated_at"])
         now = words["updated_at"]
         return changed(old, "UPDATE", now, text=text, metadata=new, previous=previous)
 

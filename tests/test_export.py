@@ -240,6 +240,39 @@ def test_export_of_an_import_of_an_export_equals_it(rich: Memory, tmp_path: Path
         assert written(copy) == written(rich)
 
 
+def test_an_older_export_brings_back_nothing_that_was_erased() -> None:
+    with quick() as memory:
+        pin = memory.add(["My PIN is 4711.", "I like tea."], user_id="ana", infer="later")[0]
+        memory.add("I have a cat.", user_id="ana", infer=False)
+        before = written(memory)
+        memory.erase(pin.id)
+        (piece,) = memory.pending()
+        assert memory.import_jsonl(io.StringIO(before)) == 0
+        assert texts(memory.get_all()) == ["I like tea.", "I have a cat."]
+        assert memory.doctor(erased=True)["problems"] == []
+        memory.store._writer.execute("DELETE FROM pending")
+        assert memory.import_jsonl(io.StringIO(before)) == 1
+        assert [left.payload for left in memory.pending()] == [piece.payload]
+        assert memory.doctor(erased=True)["erased"]["problems"] == []
+
+
+def test_an_older_export_undoes_no_edit_and_brings_back_no_finished_work() -> None:
+    with quick(engine=FakeEngine(facts={"I live in Oslo.": "{} lives in Oslo"})) as memory:
+        told = memory.add("I live in Oslo.", user_id="ana", infer="later")
+        waiting = written(memory)
+        memory.take_facts(told)
+        before = written(memory)
+        (fact,) = memory.get_all(filters={"kind": "fact"})
+        memory.update(fact.id, "User lives in Paris")
+        related = [(r.source, r.destination) for r in memory.relations(user_id="ana")]
+        assert memory.import_jsonl(io.StringIO(before)) == 0
+        assert [(r.source, r.destination) for r in memory.relations(user_id="ana")] == related
+        assert memory.import_jsonl(io.StringIO(waiting)) == 0 and memory.pending() == []
+        memory.delete(told[0].id)
+        memory.delete(fact.id)
+        assert memory.import_jsonl(io.StringIO(waiting)) == 0 and memory.pending() == []
+
+
 def test_an_import_makes_vectors_of_its_own_embedder(rich: Memory) -> None:
     with quick(embedder=BagOfWords(32, "other@2")) as copy:
         copy.import_jsonl(io.StringIO(written(rich)))

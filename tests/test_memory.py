@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_engine import FakeEngine
 from memorykit import CALLS, BagOfWords, call, quick, texts
 
 from edgemem import Memory
 from edgemem.errors import DimensionMismatch, InputError, StoreError
 from edgemem.runtime.engine import Engine
+from edgemem.store.receipts import set_never_send
 
 
 @pytest.fixture
@@ -178,6 +180,17 @@ def test_update_changes_what_is_found_and_keeps_the_old_text_in_history(memory: 
         ("UPDATE", "I live in Bergen", "I live in Tromsø"),
     ]
     assert {"id", "memory_id", "created_at", "updated_at", "is_deleted", "actor_id"} <= set(rows[0])
+
+
+def test_new_metadata_beside_the_same_words_takes_no_fact_and_no_mark_away() -> None:
+    with quick(engine=FakeEngine(facts={"I live in Oslo.": "{} lives in Oslo"})) as memory:
+        turn = memory.add("I live in Oslo.", user_id="ana")[0]
+        with memory.store.transaction() as tx:
+            set_never_send(tx, turn.id, True)
+        memory.update(turn.id, turn.memory, metadata={"topic": "home"})
+        assert texts(memory.get_all()) == ["I live in Oslo.", "User lives in Oslo"]
+        kept = memory.get(turn.id)
+        assert kept is not None and kept.metadata == {"topic": "home", "never_send": True}
 
 
 def test_delete_takes_out_of_answers_and_keeps_history(memory: Memory) -> None:

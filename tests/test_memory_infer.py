@@ -6,7 +6,9 @@ import os
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -251,7 +253,7 @@ def test_a_later_add_takes_up_what_is_due() -> None:
     [
         (lambda memory, id: memory.update(id, "I live in Bergen."), ["User has a cat"]),
         (lambda memory, id: memory.delete(id), ["User has a cat"]),
-        (lambda memory, id: memory.erase(id), []),
+        (lambda memory, id: memory.erase(id), ["User has a cat"]),
         (lambda memory, id: memory.delete_all(user_id="ana"), []),
         (lambda memory, id: memory.reset(), []),
     ],
@@ -276,6 +278,52 @@ def test_what_is_deleted_while_the_model_reads_it_leaves_no_fact() -> None:
         memory._parts._engine = engine  # type: ignore[assignment]
         result = memory.add("I live in Oslo.", user_id="ana")
         assert result.pending == 0 and facts(memory) == [] and memory.pending() == []
+
+
+class Interrupted(FakeEngine):
+    """An engine that calls `meanwhile` when it compares facts, as another thread would."""
+
+    meanwhile: Callable[[], object] = staticmethod(lambda: None)
+
+    def generate(self, prompt: Any, *, stage: str = "", **options: Any) -> Any:
+        read = super().generate(prompt, stage=stage, **options)
+        if stage == "update":
+            self.meanwhile()
+        return read
+
+
+@pytest.mark.parametrize("what", ["edited", "deleted"])
+def test_a_fact_that_changes_while_the_model_compares_it_is_left_as_it_is(what: str) -> None:
+    ends = {"User moved to Oslo and lives there now": "User lives in Bergen"}
+    engine = Interrupted(facts=MOVED, ends=ends)
+    with quick(engine=engine) as memory:
+        memory.add("I live in Bergen.", user_id="ana")
+        (old,) = memory.get_all(filters={"kind": "fact"})
+        edited = "User's parents live in Bergen"
+        change = {"edited": partial(memory.update, text=edited), "deleted": memory.delete}[what]
+        engine.meanwhile = partial(change, old.id)
+        memory.add("I moved to Oslo and live there now.", user_id="ana")
+        kept = [edited] if what == "edited" else []
+        assert facts(memory) == [*kept, "User moved to Oslo and lives there now"]
+        assert memory.pending() == []
+
+
+@pytest.mark.parametrize("told", [{}, {"run_id": "r1"}, {"user_id": "bob"}], ids=str)
+def test_nobodys_fact_is_ended_by_what_somebody_else_said(told: dict[str, str]) -> None:
+    ends = {"User moved to Oslo and lives there now": "User lives in Bergen"}
+    with quick(engine=FakeEngine(facts=MOVED, ends=ends)) as memory:
+        memory.add("I live in Bergen.", user_id="ana", run_id="r1")
+        memory.add("I moved to Oslo and live there now.", **told)
+        assert facts(memory, user_id="ana") == ["User lives in Bergen"]
+
+
+def test_a_fact_that_is_said_again_without_an_end_outlives_the_one_that_expires() -> None:
+    with quick(engine=FakeEngine(facts=OSLO)) as memory:
+        memory.add("I live in Oslo.", user_id="ana", expires_at="2100-01-01")
+        memory.add("I live in Oslo.", user_id="ana", expires_at="2090-01-01")
+        memory.add("I live in Oslo.", user_id="ana")
+        ends = [item.expires_at for item in memory.get_all(filters={"kind": "fact"})]
+        assert [end and end[:4] for end in ends] == ["2100", None]
 
 
 def test_work_that_another_process_holds_is_left_and_said_so(

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fake_engine import FakeEngine
 from memorykit import BagOfWords, bytes_beside, quick, texts
-from storekit import ADA, DIM, T1, T2, add, child, memory, turn, unit
+from storekit import ADA, DIM, FAR_AHEAD, T1, T2, add, child, memory, turn, unit
 
 from bench.sync import digest, schedule
 from edgemem.errors import InputError, SchemaVersionError, StoreError, StoreFull
@@ -159,6 +160,21 @@ def test_who_answers_an_edit_wins_although_their_clock_is_hours_behind(pair) -> 
     write(b, "m0", "answer")
     converge(folder, a, b)
     assert a.get(["m0"])["m0"].memory == "answer"
+
+
+def test_what_was_stored_by_a_clock_ahead_before_the_first_sync_can_be_changed(
+    tmp_path: Path,
+) -> None:
+    with Store.open(tmp_path / "a.db") as a, Store.open(tmp_path / "b.db") as b:
+        add(a, memory("m0", "old", created_at=FAR_AHEAD), memory("m1", created_at=FAR_AHEAD))
+        for store in (a, b):
+            begin(store, SECRET)
+        converge(tmp_path / "folder", a, b)
+        write(a, "m0", "new")
+        with a.transaction() as tx:
+            tx.delete_memory("m1", T2)
+        converge(tmp_path / "folder", a, b)
+        assert [item.memory for item in b.list(ADA)] == ["new"]
 
 
 def test_a_contradiction_on_each_device_keeps_both_facts_with_their_times(pair) -> None:
@@ -545,6 +561,23 @@ def test_facts_are_not_taken_from_a_turn_that_was_deleted_elsewhere(tmp_path: Pa
         sync_memory(b, folder)
         sync_memory(a, folder)
         assert a.pending() == []
+
+
+def test_facts_that_were_taken_here_go_with_the_turn_that_was_deleted_elsewhere(
+    tmp_path: Path,
+) -> None:
+    folder, known = tmp_path / "shared", {"I live in Oslo.": "{} lives in Oslo"}
+    engine = FakeEngine(facts=known)
+    with quick(tmp_path / "a.db", engine=engine) as a, quick(tmp_path / "b.db") as b:
+        told = a.add("I live in Oslo.", user_id="ada", infer="later")
+        sync_memory(a, folder)
+        sync_memory(b, folder, code=pairing_code(a))
+        b.delete(told[0].id)
+        a.take_facts(told)
+        for _ in range(2):
+            sync_memory(b, folder)
+            sync_memory(a, folder)
+        assert texts(a.get_all()) == texts(b.get_all()) == []
 
 
 def test_a_vault_syncs_with_a_plain_store(tmp_path: Path) -> None:

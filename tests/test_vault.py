@@ -8,8 +8,11 @@ import random
 import sqlite3
 import subprocess
 import sys
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -544,6 +547,26 @@ def test_a_passphrase_makes_a_new_store_a_vault_and_is_not_ignored_in_silence_fo
     monkeypatch.setenv("EDGEMEM_PASSPHRASE", "short")
     refused = run("add", "--no-infer", "--db", str(tmp_path / "other.db"), "hello", code=1)
     assert "at least 8 characters" in refused.stderr
+
+
+def test_two_that_create_one_vault_at_once_have_the_same_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "ada.db"
+    create, others = vaults.create, ThreadPoolExecutor(1)
+
+    def slowly(*args: Any, **kwargs: Any) -> None:
+        monkeypatch.setattr(vaults, "create", create)
+        late.append(others.submit(encryption.vault_for, store, None, PASSPHRASE))
+        time.sleep(0.1)  # the other one has seen that there is no vault yet
+        create(*args, **kwargs)
+
+    late: list[Future[vaults.Vault | None]] = []
+    monkeypatch.setattr(vaults, "create", slowly)
+    made = encryption.vault_for(store, None, PASSPHRASE)
+    other = late[0].result(timeout=60)
+    assert made is not None and other is not None and made.id == other.id
+    assert vaults.unlock(store, passphrase=PASSPHRASE).id == made.id
 
 
 def test_lock_takes_the_passphrase_of_the_variable(

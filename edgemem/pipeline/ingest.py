@@ -306,17 +306,22 @@ def conclude(
         told = graph.relations(encoder, fact.text, fact.valid_from, words, turn.timestamp)
         facts.append(_NewFact(item, told, turn))
         query = Query(fact.text, piece.scope, kinds=frozenset({"fact"}), top_k=NEAREST)
-        near.append(nearest(memory, query, chunks[0]))
+        # A scope without a user finds everybody's facts, and ends nobody else's.
+        found_near = nearest(memory, query, chunks[0])
+        near.append([(m, s) for m, s in found_near if m.user_id == piece.scope.user_id])
     ops = update.decide(
         memory.engine,
         [new.item.memory for new in facts],
         [[update.Candidate(m.id, m.memory, s) for m, s in of_one] for of_one in near],
         encoder,
     )
-    known = {m.id: m for of_one in near for m, _ in of_one}
-    last_told = _last_told(memory, known.values())
+    compared = {m.id: m for of_one in near for m, _ in of_one}
+    last_told = _last_told(memory, compared.values())
     changes: list[Change] = []
     with memory._writing() as tx:
+        # Somebody may have edited, ended or deleted one while the model read.
+        now = memory.store.get(list(compared))
+        known = {id: m for id, m in compared.items() if now.get(id) == m}
         for op in ops:
             changes += _apply(tx, op, facts[op.fact], known, last_told, graph.version(encoder))
         tx.finish_pending(piece.id)
@@ -357,7 +362,7 @@ def _apply(
         return replace(added(item), by=op.by)
 
     old = known.get(op.target) if op.target is not None else None
-    if old is None:
+    if old is None or (op.event != "DELETE" and _expires_before(old, item)):
         return [add(item)]
     if op.event == "NONE":
         return [changed(old, "NONE", old.updated_at, by=op.by)]
@@ -384,6 +389,12 @@ def _apply(
     instead = add(item)
     tx.end_relations(old.id, ended_at, instead.id)
     return [dropped, instead]
+
+
+def _expires_before(old: MemoryItem, new: NewMemory) -> bool:
+    if old.expires_at is None:
+        return False
+    return new.expires_at is None or old.expires_at < new.expires_at
 
 
 def _last_told(memory: Memory, items: Iterable[MemoryItem]) -> dict[str, str]:

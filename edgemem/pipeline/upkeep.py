@@ -34,7 +34,7 @@ from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.encoder import Encoder
 from edgemem.runtime.tokens import TokenEmbedder
 from edgemem.store import Store, images, pgvector
-from edgemem.store.erasures import verify
+from edgemem.store.erasures import erased_of, verify
 from edgemem.store.relations import unread_facts
 from edgemem.store.rows import import_rows
 from edgemem.vault import Vault
@@ -178,7 +178,8 @@ def import_jsonl(
     vectors_for = partial(vectors_of, memory.embedder)
     with _opened(file) as lines:
         rows = _rows(opened_lines(lines, memory.store.vault), on_progress)
-        return sum(import_rows(memory._writing, rows, vectors_for).values())
+        erased = partial(erased_of, memory.store)
+        return sum(import_rows(memory._writing, rows, vectors_for, erased).values())
 
 
 @contextmanager

@@ -34,6 +34,7 @@ from edgemem.store.filters import fold
 from edgemem.store.rows import damaged
 
 __all__ = [
+    "PLAIN",
     "SCRUB_WANTED",
     "backup",
     "connect",
@@ -189,7 +190,7 @@ def identity(path: Path | None) -> tuple[int, int] | None:
     return None
 
 
-_PLAIN = b"SQLite format 3\0"
+PLAIN = b"SQLite format 3\0"
 # Of a vault's header too, SQLite's own marks are in plain, and how many bytes of a page are kept.
 _MARKS = b"\x20\x40\x20\x20"
 
@@ -201,7 +202,7 @@ def is_encrypted(file: Path) -> bool:
     """
     with suppress(OSError), file.open("rb") as opened:
         head = opened.read(24)
-        return head[20:] == _MARKS and not head.startswith(_PLAIN)
+        return head[20:] == _MARKS and not head.startswith(PLAIN)
     return False
 
 

@@ -34,6 +34,7 @@ from edgemem.errors import (
 )
 from edgemem.store import images, schema
 from edgemem.store.database import (
+    PLAIN,
     is_encrypted,
     open_with_apsw,
     resolved,
@@ -44,7 +45,7 @@ from edgemem.vault import Vault, Way
 
 __all__ = ["decrypt", "encrypt", "is_plain", "vault_for", "vault_of"]
 
-_PLAIN = b"SQLite format 3\0"
+_CREATION_S = 60.0  # Argon2 takes a second or two on a fast machine
 _BLOCK = 1 << 20
 # What may lie beside a store: caches, their stamps, backup copies, and leftovers of any of these.
 _BESIDE = re.compile(r"\.(hnsw|metric)(\..*)?|\.v\d+(\.[0-9a-f]+)?\.bak(-\w+)?")
@@ -56,7 +57,7 @@ OPEN: weakref.WeakSet[Any] = weakref.WeakSet()
 def is_plain(file: Path) -> bool:
     """Whether a file begins as an SQLite file that anyone may read."""
     with suppress(FileNotFoundError), file.open("rb") as opened:
-        return opened.read(len(_PLAIN)) == _PLAIN
+        return opened.read(len(PLAIN)) == PLAIN
     return False
 
 
@@ -96,9 +97,11 @@ def vault_for(
     if (key is None and passphrase is None) or os.fspath(path) == ":memory:":
         return None
     file = resolved(path)
+    # First, as another process may create a vault now: `STORE.vault`, and then the file.
+    stored = file.exists() and file.stat().st_size > 0
     if vaults.is_vault(file):
         return vaults.unlock(file, key=key, passphrase=passphrase)
-    if file.exists() and file.stat().st_size:  # a vault may have lost its `STORE.vault`
+    if stored:  # a vault may have lost its `STORE.vault`
         if key is not None:
             return vaults.of_key(key)
         with suppress(InputError):
@@ -107,9 +110,13 @@ def vault_for(
             f"{file} is no vault; open it without a passphrase, or encrypt it: edgemem vault lock "
             f"(if {file.name}.vault is missing, copy it too, or give the recovery code)"
         )
-    vault = vaults.new_key() if key is None else vaults.of_key(key)
     file.parent.mkdir(parents=True, exist_ok=True)
-    vaults.create(file, vault, way="passphrase" if key is None else None, passphrase=passphrase)
+    with _alone(file, _CREATION_S):
+        if vaults.is_vault(file):  # another process created it meanwhile
+            return vaults.unlock(file, key=key, passphrase=passphrase)
+        vault = vaults.new_key() if key is None else vaults.of_key(key)
+        way: Way | None = "passphrase" if key is None else None
+        vaults.create(file, vault, way=way, passphrase=passphrase)
     return vault
 
 

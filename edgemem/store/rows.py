@@ -12,7 +12,7 @@ import hashlib
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -427,20 +427,36 @@ def export_rows(connection: sqlite3.Connection) -> Iterator[dict[str, Any]]:
 
 
 def import_rows(
-    begin: Begin, rows: Iterable[Mapping[str, Any]], vectors_for: Embed
+    begin: Begin,
+    rows: Iterable[Mapping[str, Any]],
+    vectors_for: Embed,
+    erased: Callable[[Sequence[str]], Collection[str]] = lambda ids: (),
 ) -> dict[str, int]:
     """Store exported rows; returns how many of each type were new.
 
     A transaction takes BATCH rows, or fewer if an image ends it. begin: begins a transaction.
-    vectors_for: from the search texts of memories to one (c, dim) float32 array each. Rows whose id
-    is stored already are skipped, so an interrupted import can be run again. Raises InputError on
-    a row that is not an export's; the batches before it stay stored.
+    vectors_for: from the search texts of memories to one (c, dim) float32 array each. erased: from
+    ids to those that were erased from the store. Rows whose id is stored already or was erased are
+    skipped, so an interrupted import can be run again; and so is what was taken from a text that
+    the store has changed since. Raises InputError on a row that is not an export's; the batches
+    before it stay stored.
     """
     new = dict.fromkeys(_IMPORTED, 0)
+    told = _Told()
     for batch in _batches(_checked(row, number) for number, row in enumerate(rows, 1)):
-        for type_, count in _import_batch(begin, batch, vectors_for).items():
+        for type_, count in _import_batch(begin, batch, vectors_for, erased, told).items():
             new[type_] += count
     return new
+
+
+@dataclass(slots=True)
+class _Told:
+    """The memories of an import so far. ids: of all. changed: of those that the store has edited
+    or deleted since. erased: the ids of erased turns and memories."""
+
+    ids: set[str] = field(default_factory=set)
+    changed: set[str] = field(default_factory=set)
+    erased: set[str] = field(default_factory=set)
 
 
 def _batches(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
@@ -455,8 +471,14 @@ def _batches(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 
 
 def _import_batch(
-    begin: Begin, batch: Sequence[dict[str, Any]], vectors_for: Embed
+    begin: Begin,
+    batch: Sequence[dict[str, Any]],
+    vectors_for: Embed,
+    erased: Callable[[Sequence[str]], Collection[str]],
+    told: _Told,
 ) -> Counter[str]:
+    said = [row["id"] for row in batch if row["type"] in ("turn", "memory")]
+    told.erased.update(erased(said))
     with begin() as tx:
         known = {type_: _known(tx, type_, batch) for type_ in _TABLES}
     # Embedding is slow, so it happens outside of any transaction. The second call of `_known` sees
@@ -465,7 +487,7 @@ def _import_batch(
         row["id"]: row["search_text"]
         for row in batch
         if row["type"] == "memory" and row["deleted_at"] is None
-        if row["id"] not in known["memory"]
+        if row["id"] not in known["memory"] | told.erased
     }
     made = vectors_for([*texts.values()]) if texts else []
     if len(made) != len(texts):
@@ -484,7 +506,14 @@ def _import_batch(
                 stored[type_] += tx.import_image(row)
                 continue
             key = row[_TABLES[type_].key]
-            if key not in known[type_] and not _is_orphan(tx, row):
+            if type_ == "pending" and isinstance(turns := row["payload"].get("turns"), list):
+                left = [turn for turn in turns if turn not in told.erased]
+                row["payload"] = {**row["payload"], "turns": left}
+            if type_ == "memory":
+                told.ids.add(key)
+                if key in known[type_] and _is_changed(tx, row):
+                    told.changed.add(key)
+            if key not in known[type_] | told.erased and not _is_over(tx, row, told):
                 known[type_].add(key)
                 _import_row(tx, type_, row, vectors)
                 stored[type_] += 1
@@ -499,12 +528,44 @@ def _known(tx: Transaction, type_: str, batch: Sequence[Mapping[str, Any]]) -> s
         return {row[0] for row in connection.execute(sql, (as_json(ids),))}
 
 
-def _is_orphan(tx: Transaction, row: Mapping[str, Any]) -> bool:
-    """Whether a history row or relation lacks its memory, which was erased during the import."""
-    if row["type"] not in ("history", "relation"):
+def _is_changed(tx: Transaction, row: Mapping[str, Any]) -> bool:
+    """Whether the store has another text than the row of a memory, or has deleted only one."""
+    with tx.step() as connection:
+        sql = "SELECT memory, deleted_at IS NULL FROM memories WHERE id = ?"
+        stored = connection.execute(sql, (row["id"],)).fetchone()
+    return stored is not None and stored != (row["memory"], row["deleted_at"] is None)
+
+
+def _is_over(tx: Transaction, row: Mapping[str, Any], told: _Told) -> bool:
+    """Whether the store no longer has what a row belongs to.
+
+    That is the memory of a history row, which was erased; the text of a relation; the turns of a
+    pending piece, or the work itself, if the export lacks a memory that was taken from them.
+    """
+    type_ = row["type"]
+    if type_ not in ("history", "relation", "pending"):
         return False
     with tx.step() as connection:
-        return rowid_of(connection, "memories", row["memory_id"]) is None
+        if type_ != "pending":
+            changed = type_ == "relation" and row["memory_id"] in told.changed
+            return changed or rowid_of(connection, "memories", row["memory_id"]) is None
+        if row["payload"].get("turns") == []:
+            return True
+        taken = connection.execute(
+            "SELECT m.id FROM memories m JOIN memory_sources s ON s.memory = m.rowid "
+            f"JOIN turns t ON t.rowid = s.turn WHERE t.id {LISTED}",
+            (as_json(_texts_in(row["payload"])),),
+        )
+        return any(id not in told.ids or id in told.changed for (id,) in taken)
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    """All texts in a JSON value, without the keys of objects."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | tuple | Mapping):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts_in(each)
 
 
 def _import_row(

@@ -231,6 +231,10 @@ def begin(store: Store, secret: bytes) -> Self:
                 f"SELECT ?, {id}, ifnull({clock}, 0), ?, 1, NULL FROM {tables}",
                 (kind, new.device),
             )
+        # A clock may have been ahead; what changes from now on is newer all the same.
+        connection.execute(
+            "UPDATE sync_self SET clock = max(clock, (SELECT ifnull(max(clock), 0) FROM sync_rows))"
+        )
     return new
 
 

@@ -234,6 +234,12 @@ class Transaction:
         with self.step() as connection:
             relations.import_relation(connection, row)
 
+    def live(self, ids: Iterable[str]) -> set[str]:
+        """Those of the ids that have a memory that is not deleted, as this transaction sees it."""
+        with self.step() as connection:
+            sql = f"SELECT id FROM memories WHERE deleted_at IS NULL AND id {LISTED}"
+            return {id for (id,) in connection.execute(sql, (as_json(ids),))}
+
     def delete_memory(self, id: str, deleted_at: str) -> None:
         """Take a memory out of every answer and index; its text stays in its row and history."""
         with self.step():
@@ -302,7 +308,7 @@ class Transaction:
     # --- pending work and meta ---
 
     def add_pending(self, task: str, payload: Mapping[str, Any], scope: Scope) -> int:
-        """Queue a piece of work; returns its id. An erase drops work that mentions an erased id."""
+        """Queue a piece of work; returns its id. An erase takes erased ids out of it."""
         with self.step():
             return self.insert(
                 "pending",
@@ -551,7 +557,7 @@ def erase_rows(
 ) -> list[str]:
     """Erase the `extent` of memories and others; returns the ids of all memories erased.
 
-    Also erases their vectors, full-text rows, history, and pending work that mentions their ids.
+    Also erases their vectors, full-text rows and history, and takes their ids out of pending work.
     """
     with tx.step() as connection:
         turns, memories = extent(connection, memory_ids, others, made_by)
@@ -571,11 +577,7 @@ def erase_rows(
         )
         _purge_receipts(connection, ids)
         mentioned = as_json([*ids, *turn_ids])
-        connection.execute(
-            "DELETE FROM pending WHERE id IN (SELECT p.id FROM pending p, json_tree(p.payload) j "
-            f"WHERE j.atom {LISTED} OR j.key {LISTED})",
-            (mentioned, mentioned),
-        )
+        _forget_pending(connection, mentioned)
         connection.execute(f"DELETE FROM history WHERE memory_id {LISTED}", (as_json(ids),))
         relations.forget_entities(connection, rowids)
         # Vectors, memory_sources and relations go with them, by cascade.
@@ -595,6 +597,23 @@ def erase_rows(
         )
         tx.set_meta(SCRUB_WANTED, uuid.uuid4().hex)
     return ids
+
+
+def _forget_pending(connection: sqlite3.Connection, erased: str) -> None:
+    """Take erased ids (`as_json`) out of the turns of pending work; drop the work if none is left,
+    or if it mentions one elsewhere."""
+    turns = "FROM json_each(payload, '$.turns') WHERE value"
+    left = f"json((SELECT json_group_array(value) {turns} NOT {LISTED}))"
+    connection.execute(
+        f"UPDATE pending SET payload = json_set(payload, '$.turns', {left}) "
+        f"WHERE EXISTS (SELECT 1 {turns} {LISTED})",
+        (erased, erased),
+    )
+    connection.execute(
+        "DELETE FROM pending WHERE json_extract(payload, '$.turns') = '[]' OR id IN (SELECT p.id "
+        f"FROM pending p, json_tree(p.payload) j WHERE j.atom {LISTED} OR j.key {LISTED})",
+        (erased, erased),
+    )
 
 
 def _kinds(connection: sqlite3.Connection, where: str, *params: str) -> dict[str, int]:

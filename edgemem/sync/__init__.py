@@ -13,6 +13,7 @@ from edgemem.config import require
 from edgemem.errors import StoreLocked
 from edgemem.pipeline.ingest import leave_unread
 from edgemem.pipeline.upkeep import BATCH, read_relations, vectors_of
+from edgemem.results import utc_now
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
@@ -36,7 +37,13 @@ def sync(memory: Memory, place: str | Path | Place, code: str | None = None) -> 
     from edgemem.sync.exchange import Directory, exchange
 
     def unread(tx: Transaction, ids: list[str]) -> None:
-        leave_unread(memory, tx, memory.store.get(ids, include_deleted=True).values())
+        items = memory.store.get(ids, include_deleted=True)
+        leave_unread(memory, tx, items.values())
+        # Facts may have been taken here from a turn that was deleted elsewhere meanwhile.
+        gone = [items[id] for id in items.keys() - tx.live(ids) if items[id].kind == "turn"]
+        facts = memory.store.only_from(turn for item in gone for turn in item.sources)
+        for id in tx.live(fact.id for fact in facts):
+            tx.delete_memory(id, utc_now())
 
     with memory._work_lock(_WORK_LOCK_S) as mine:
         if not mine:
