@@ -416,7 +416,7 @@ class Memory:
         with self._index_dropped():
             gone = self.store.erase(ids, turns)
             upkeep.read_relations(self.store, self.encoder, limit=upkeep.BATCH)
-        return with_receipt(self.store, gone)
+        return with_receipt(self.store, gone, turns)
 
     def erase_all(
         self, *, user_id: str | None = None, agent_id: str | None = None, run_id: str | None = None
