@@ -451,8 +451,10 @@ class Memory:
                     "try again when it has finished, or close it"
                 )
             self._parts.drop_index()
-            yield
-            self._parts.drop_prompts()
+            try:
+                yield
+            finally:  # the rows may be gone even if the block raises
+                self._parts.drop_prompts()
 
     # -- reading -------------------------------------------------------------------------------
 

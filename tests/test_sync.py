@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fake_engine import FakeEngine
 from memorykit import BagOfWords, bytes_beside, quick, texts
 from storekit import ADA, DIM, T1, T2, add, child, memory, turn, unit
 
@@ -532,6 +533,24 @@ def test_a_memory_finds_what_another_device_was_told_and_forgets_with_it(tmp_pat
         b.close()
         assert b"Zanzibar" not in bytes_beside(tmp_path / "b" / "b.db")
         assert b"Zanzibar" not in bytes_beside(folder / "x")
+
+
+def test_an_exchange_that_fails_after_an_erase_has_dropped_the_prompts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, folder = FakeEngine(), tmp_path / "folder"
+    with quick(tmp_path / "a.db") as a, quick(tmp_path / "b.db", engine=engine) as b:
+        (said,) = a.add("The PIN is 4711.", user_id="ada", infer=False)
+        sync_memory(a, folder)
+        sync_memory(b, folder, code=pairing_code(a))
+        a.erase(said.id)
+        sync_memory(a, folder)
+        b.engine  # noqa: B018  # is loaded
+        engine.prompts.append(("chat", "The PIN is 4711."))
+        monkeypatch.setattr(module, "_publish", lambda *_: (_ for _ in ()).throw(StoreFull("full")))
+        with pytest.raises(StoreFull):
+            sync_memory(b, folder)
+        assert b.get(said.id) is None and engine.prompts == []
 
 
 def test_facts_are_not_taken_from_a_turn_that_was_deleted_elsewhere(tmp_path: Path) -> None:
