@@ -152,6 +152,15 @@ def test_the_last_writer_wins_and_the_other_text_is_in_the_history(pair) -> None
     assert {h["new_memory"] for h in a.history("m0")} == {"old", "from a", "from b"}
 
 
+def test_a_history_is_told_oldest_first_although_the_later_change_was_made_here(pair) -> None:
+    a, b, folder = pair
+    write(a, "m0", "first", at=T1)
+    write(b, "m0", "second", at=T2)
+    converge(folder, a, b)
+    for store in (a, b):
+        assert [h["new_memory"] for h in store.history("m0")] == ["old", "first", "second"]
+
+
 def test_who_answers_an_edit_wins_although_their_clock_is_hours_behind(pair) -> None:
     a, b, folder = pair
     a._writer.execute("UPDATE sync_self SET clock = clock + ?", (5 * HOUR,))

@@ -458,9 +458,8 @@ class Store:
 
     def history(self, memory_id: str) -> HistoryRows:
         """What happened to a memory, oldest first, as mem0's rows."""
-        rows = self.select(
-            f"SELECT {HISTORY_COLUMNS} FROM history WHERE memory_id = ? ORDER BY seq", memory_id
-        )
+        sql = f"SELECT {HISTORY_COLUMNS} FROM history WHERE memory_id = ?"
+        rows = self.select(f"{sql} ORDER BY coalesce(updated_at, created_at), seq", memory_id)
         return [history_row(row) for row in rows]
 
     def pending(
