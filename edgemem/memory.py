@@ -420,7 +420,7 @@ class Memory:
         with self._index_dropped():
             gone = self.store.erase(ids, turns)
             upkeep.read_relations(self.store, self.encoder, limit=upkeep.BATCH)
-        return with_receipt(self.store, gone)
+        return with_receipt(self.store, gone, turns)
 
     def erase_all(
         self, *, user_id: str | None = None, agent_id: str | None = None, run_id: str | None = None
@@ -455,8 +455,10 @@ class Memory:
                     "try again when it has finished, or close it"
                 )
             self._parts.drop_index()
-            yield
-            self._parts.drop_prompts()
+            try:
+                yield
+            finally:  # the rows may be gone even if the block raises
+                self._parts.drop_prompts()
 
     # -- reading -------------------------------------------------------------------------------
 

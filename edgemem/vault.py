@@ -262,10 +262,10 @@ def _way(vault: Vault, way: Way, passphrase: str | None) -> dict[str, Any]:
         salt = _text(secrets.token_bytes(16))
         more = {"kdf": "argon2id", "ops": OPS, "mem_bytes": MEM_BYTES, "salt": salt}
         given = _normal(passphrase or "")
-        if len(given) < LEAST_PASSPHRASE:
+        if (length := len(given.decode("utf-8", "surrogatepass"))) < LEAST_PASSPHRASE:
             raise InputError(
                 f"a passphrase has at least {LEAST_PASSPHRASE} characters, this one has "
-                f"{len(given)}; four or five words that do not belong together are good"
+                f"{length}; four or five words that do not belong together are good"
             )
         wrapping = _argon2(given, more)
     else:

@@ -35,6 +35,16 @@ def fill(store: Store, count: int = 5) -> list[str]:
     return ids
 
 
+def test_an_erase_of_turns_that_no_memory_cites_has_its_receipt() -> None:
+    with quick() as memory:
+        memory.add({"role": "system", "content": "Be brief."}, user_id="ana")
+        gone = memory.erase_all(user_id="ana")
+        (receipt,) = erasures(memory.store)
+        assert gone.ids == () and gone.receipt == receipt.to_dict()
+        assert receipt.kinds == {"said": 1}
+        assert memory.erase_all(user_id="ana").receipt is None  # nothing was left to erase
+
+
 @pytest.fixture(scope="module")
 def thrice(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store from which was erased three times."""

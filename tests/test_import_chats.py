@@ -456,10 +456,39 @@ def test_what_was_erased_does_not_come_back_with_a_longer_export(tmp_path: Path,
     run("import", "--no-infer", str(file))
     first, *_ = run("list").stdout.splitlines()
     run("erase", first.split("\t")[0], "--yes")
-    saved(file, LOG + "\n2024-05-02 10:00 Mara: One more.")
+    saved(file, LOG + "[02/05/2024, 10:00:00] Mara: One more.")
     again = run("import", "--no-infer", str(file))
     assert "1 turn imported" in again.stderr and "1 turn left out that you erased" in again.stderr
     assert first not in run("list").stdout and "One more." in run("list").stdout
+
+
+@pytest.mark.usefixtures("home")
+def test_a_log_whose_order_of_day_and_month_is_settled_later_is_imported_once(
+    tmp_path: Path, run: Run
+) -> None:
+    text = "5/1/24, 10:00 - Ana: hi\n5/2/24, 10:05 - Bo: hello\n"
+    file = saved(tmp_path / "_chat.txt", text)
+    run("import", "--no-infer", str(file))
+    saved(file, f"{text}5/13/24, 10:00 - Bo: ok\n")
+    row = row_of(run("import", "--no-infer", str(file), "--json"))
+    assert (row["imported"], row["skipped"]) == (1, 2)
+
+
+@pytest.mark.usefixtures("home")
+def test_a_log_with_the_ids_of_an_earlier_version_is_known(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "25/01/24, 10:00 - Ana: hi\n26/01/24, 10:05 - Bo: hello\n"
+    file = saved(tmp_path / "_chat.txt", text)
+    now = importers.import_ids
+    with monkeypatch.context() as patch:
+        patch.setattr(importers, "import_ids", lambda m, *, seed, **_: now(m, seed=seed))
+        run("import", "--no-infer", str(file))
+    first, *_ = run("list").stdout.splitlines()
+    run("erase", first.split("\t")[0], "--yes")
+    saved(file, f"{text}27/01/24, 10:00 - Bo: ok\n")
+    again = run("import", "--no-infer", str(file)).stderr
+    assert "1 turn imported, 1 were there already" in again and "1 turn left out" in again
 
 
 @pytest.mark.usefixtures("home")

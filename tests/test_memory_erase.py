@@ -5,13 +5,15 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from fake_engine import FakeEngine
 from memorykit import bytes_beside, quick, texts
 
 from edgemem import Memory, cachefile
-from edgemem.errors import InputError, StoreFull
+from edgemem.errors import InputError, ModelError, StoreFull
+from edgemem.pipeline import upkeep
 from edgemem.retrieval.index import VectorIndex
 from edgemem.retrieval.search import Memories
 from edgemem.runtime.engine import Generation
@@ -209,6 +211,21 @@ def test_erase_takes_the_chats_answers_that_quote_the_memory(tmp_path: Path) -> 
         memory.add("I am Bob.", user_id="bob", infer=False)
         memory.erase(memory.get_all(user_id="bob")[0].id)
         assert SECRET.encode() not in bytes_beside(path)
+
+
+def test_the_model_forgets_its_prompts_even_if_the_erase_ends_with_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = FakeEngine()
+    with quick(engine=engine) as memory:
+        (said,) = memory.add(SAID, user_id="ana", infer=False)
+        memory.engine  # noqa: B018  # is loaded
+        engine.prompts.append(("chat", SAID))
+        damaged = ModelError("the embedder's file is damaged")
+        monkeypatch.setattr(upkeep, "read_relations", Mock(side_effect=damaged))
+        with pytest.raises(ModelError):
+            memory.erase(said.id)
+        assert memory.get(said.id) is None and engine.prompts == []
 
 
 @pytest.mark.parametrize("what", ["erase", "reset"])

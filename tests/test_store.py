@@ -255,6 +255,7 @@ def test_pending_work_is_queued_retried_and_finished(store: Store) -> None:
     assert (item.attempts, item.last_error, item.next_try_at) == (1, "bad reply", T2)
     assert [p.id for p in store.pending(due_before=T1)] == [second]
     assert [p.id for p in store.pending(due_before=T2)] == [first, second]
+    assert [p.id for p in store.pending(due_before=T0)] == [first, second]  # a clock was ahead
     assert [p.id for p in store.pending(limit=1)] == [first]
     with store.transaction() as tx:
         tx.finish_pending(first)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import time
@@ -132,6 +133,24 @@ def test_a_reset_empties_every_device(pair) -> None:
     assert [m.id for m in a.list()] == ["new"]
 
 
+def test_other_folders_at_a_place_are_no_devices_and_are_not_read(
+    pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, _, folder = pair
+    sync(a, folder)
+    for name in (".stfolder", "System Volume Information", "lost+found"):
+        (folder / name).mkdir()
+    scandir = os.scandir
+
+    def refusing(path: str | Path):
+        if Path(path).name == "lost+found":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(module.os, "scandir", refusing)
+    assert sync(a, folder) == Synced(devices=1)
+
+
 def test_an_exchange_without_news_writes_nothing(pair) -> None:
     a, b, folder = pair
     sync(a, folder)  # it has seen that b has seen it
@@ -150,6 +169,15 @@ def test_the_last_writer_wins_and_the_other_text_is_in_the_history(pair) -> None
     converge(folder, a, b)
     assert a.get(["m0"])["m0"].memory == "from b"
     assert {h["new_memory"] for h in a.history("m0")} == {"old", "from a", "from b"}
+
+
+def test_a_history_is_told_oldest_first_although_the_later_change_was_made_here(pair) -> None:
+    a, b, folder = pair
+    write(a, "m0", "first", at=T1)
+    write(b, "m0", "second", at=T2)
+    converge(folder, a, b)
+    for store in (a, b):
+        assert [h["new_memory"] for h in store.history("m0")] == ["old", "first", "second"]
 
 
 def test_who_answers_an_edit_wins_although_their_clock_is_hours_behind(pair) -> None:
@@ -235,6 +263,23 @@ def test_an_erase_wins_over_a_later_edit_and_leaves_no_word_in_any_file(pair) ->
     assert "zanzibar" not in said and "kept text" in said
     for file in folder.parent.rglob("*"):
         assert file.is_dir() or b"zanzibar" not in file.read_bytes(), file
+
+
+def test_an_erased_name_is_gone_from_the_relations_of_others_in_every_file(pair) -> None:
+    a, b, folder = pair
+    sister, lena, oslo = "User's sister", Entity("Lena", "person", ("User's sister",)), "Oslo"
+    add(a, turn("t1"), memory("m1", "User's sister is Lena", sources=("t1",)))
+    add(a, turn("t2"), memory("m2", "User's sister lives in Oslo", sources=("t2",)))
+    told = {"m1": (lena, "sibling_of", Entity("User", "person"))}
+    told["m2"] = (Entity(sister, "person"), "lives_in", Entity(oslo, "place"))
+    for id, relation in told.items():
+        with a.transaction() as tx:
+            tx.set_relations(id, [NewRelation(*relation)], 1)
+        converge(folder, a, b)  # each in a file of its own
+    assert any(v.id == "m2" and "Lena" in (v.body or "") for v in written(folder))
+    a.erase(["m1"])
+    converge(folder, a, b)
+    assert "Lena" not in json.dumps([version.body for version in written(folder)])
 
 
 def test_an_erase_takes_the_turn_that_only_another_device_knows_and_no_more(pair) -> None:
@@ -548,6 +593,24 @@ def test_a_memory_finds_what_another_device_was_told_and_forgets_with_it(tmp_pat
         b.close()
         assert b"Zanzibar" not in bytes_beside(tmp_path / "b" / "b.db")
         assert b"Zanzibar" not in bytes_beside(folder / "x")
+
+
+def test_an_exchange_that_fails_after_an_erase_has_dropped_the_prompts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, folder = FakeEngine(), tmp_path / "folder"
+    with quick(tmp_path / "a.db") as a, quick(tmp_path / "b.db", engine=engine) as b:
+        (said,) = a.add("The PIN is 4711.", user_id="ada", infer=False)
+        sync_memory(a, folder)
+        sync_memory(b, folder, code=pairing_code(a))
+        a.erase(said.id)
+        sync_memory(a, folder)
+        b.engine  # noqa: B018  # is loaded
+        engine.prompts.append(("chat", "The PIN is 4711."))
+        monkeypatch.setattr(module, "_publish", lambda *_: (_ for _ in ()).throw(StoreFull("full")))
+        with pytest.raises(StoreFull):
+            sync_memory(b, folder)
+        assert b.get(said.id) is None and engine.prompts == []
 
 
 def test_facts_are_not_taken_from_a_turn_that_was_deleted_elsewhere(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from threading import Thread
 
@@ -17,7 +19,7 @@ from bench.sync import digest
 from edgemem import Memory
 from edgemem.cli import output
 from edgemem.errors import InputError, StoreError
-from edgemem.sync import pairing_code
+from edgemem.sync import network, pairing_code
 from edgemem.sync import sync as sync_memory
 from edgemem.sync.network import MOST_BYTES, Remote, Server
 from edgemem.sync.pairing import new_secret, secret_of
@@ -71,6 +73,27 @@ def test_two_devices_end_equal_and_a_quiet_caller_delays_nobody(
         assert sync_memory(b, remote).erased
         remote.close()
     silent.close()
+
+
+def test_an_exchange_may_take_longer_than_a_silent_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(network, "TIMEOUT_S", 0.5)
+    monkeypatch.setattr(network._Handler, "timeout", 0.5)
+    secret, done = new_secret(), []
+
+    def exchanged() -> None:  # as of a device whose store another process works on
+        time.sleep(1.0)
+        done.append(1)
+
+    server = Server(tmp_path / "folder", secret, exchanged, "127.0.0.1", 0)
+    Thread(target=server.run, daemon=True).start()
+    with closing(Remote(f"127.0.0.1:{server.port}", secret)) as remote:
+        remote.exchange_there()
+        time.sleep(1.0)  # while this device takes in what it got
+        remote.exchange_there()
+    server.close()
+    assert done == [1, 1]
 
 
 def test_nobody_without_the_code_gets_or_leaves_anything(served: tuple[Memory, Server]) -> None:

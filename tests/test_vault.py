@@ -192,6 +192,8 @@ def test_another_passphrase_rewrites_nothing_but_the_file_of_the_ways(tmp_path: 
     assert vaults.unlock(path, passphrase=PASSPHRASE).id == vault.id
     with pytest.raises(InputError, match="at least 8 characters, this one has 5"):
         vaults.set_passphrase(path, vault, "short")
+    with pytest.raises(InputError, match="at least 8 characters, this one has 3"):
+        vaults.set_passphrase(path, vault, "日本語")  # of nine bytes
 
 
 class Ring:

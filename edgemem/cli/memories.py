@@ -558,6 +558,10 @@ def _import_turns(
     done = gone = 0
     for seed, messages in conversations:
         ids = importers.import_ids(messages, seed=seed)
+        if shape == "chat":  # what has the id of an earlier edgemem keeps it
+            had = known | _erased(memory, ids, scope)
+            other = importers.import_ids(messages, seed=seed, either_order=True)
+            ids = [old if old in had else new for old, new in zip(ids, other, strict=True)]
         done += sum(import_id in known for import_id in ids)
         new = [import_id for import_id in ids if import_id not in known]
         erased = _erased(memory, new, scope)

@@ -406,13 +406,13 @@ def read_conversations(path: str | Path, program: str) -> list[ChatLog]:
 # -- plain chat logs -----------------------------------------------------------------------------
 
 _DATED = re.compile(
-    r"""\[?\s*
+    r"""(?P<bracket>\[)?\s*
     (?P<a>\d{1,4})[-/.](?P<b>\d{1,2})[-/.](?P<c>\d{1,4})
     (?:,?\s+|T)
     (?P<hour>\d{1,2})[:.](?P<minute>\d{2})(?:[:.](?P<second>\d{2}))?(?:[.,]\d{1,6})?
     \s*(?:(?P<half>[ap])\.?\s?m\.?)?
     (?P<zone>Z|[+-]\d{2}:?\d{2})?
-    \s*\]?\s*(?:[-–]\s+)?
+    \s*\]?\s*(?P<dash>[-–]\s+)?
     (?P<rest>.*)""",
     re.X | re.I | re.S,
 )
@@ -466,21 +466,25 @@ def read_chat_log(path: str | Path) -> ChatLog:
 
     Heads: `[2024-05-01 10:00] Name: text`, `2024-05-01 10:00 Name: text`, WhatsApp's
     `[01/05/2024, 10:00:00] Name: text` and `5/1/24, 10:00 AM - Name: text`, or `Name: text`
-    without times. A time without a zone stays so; `Memory` reads it in the machine's own. Day and
-    month are read in the order that is valid for every line. If both orders are, the one in which
-    time runs forward is taken, and then day first (month first where there is AM or PM).
+    without times. Heads have brackets, or a dash, where the first one has them: other lines that
+    begin with a time, or with one that is none, belong to the message before them. A time without a
+    zone stays so; `Memory` reads it in the machine's own. Day and month are read in the order that
+    is valid for most lines. If both orders are, the one in which time runs forward is taken, and
+    then day first (month first where there is AM or PM).
     Whoever is called assistant, AI, bot or model has the role "assistant"; all others "user".
     What WhatsApp itself says is left out, such as of media, deleted messages and missed calls.
-    Raises InputError on a file without any head, or on a bad time.
+    Raises InputError on a file without any head.
     """
     lines = _OTHER_MARKS.sub("", _read_text(path).translate(_INVISIBLE)).splitlines()
     heads = [_DATED.fullmatch(line) for line in lines]
-    dated = any(head and _NAMED.fullmatch(head["rest"]) for head in heads)
-    times = _times(heads, str(path)) if dated else []
+    named_heads = (head for head in heads if head and _NAMED.fullmatch(head["rest"]))
+    form = next(map(_form, named_heads), None)
+    times = _times([head if head and _form(head) == form else None for head in heads])
+    dated = any(times)
     entries: list[tuple[str | None, str | None, list[str]]] = []  # name, time, lines of text
     stray = 0
     for number, line in enumerate(lines):
-        if dated and (head := heads[number]) is not None:
+        if times[number] and (head := heads[number]) is not None:
             named = _NAMED.fullmatch(head["rest"])
             if named is None:  # a notice, such as of someone who left
                 entries.append((None, None, []))
@@ -515,44 +519,40 @@ def _written(lines: Sequence[str]) -> str:
     return text.replace(_MARK, "").strip()
 
 
-def _times(heads: Sequence[re.Match[str] | None], where: str) -> list[str | None]:
-    """The time of each head, with day and month in the order that `read_chat_log` describes."""
-    readings: list[list[str | None]] = []
-    wrong: list[int] = []
+def _form(head: re.Match[str]) -> tuple[bool, bool]:
+    """Whether a head begins with a bracket, and whether a dash follows its time."""
+    return head["bracket"] is not None, head["dash"] is not None
+
+
+def _times(heads: Sequence[re.Match[str] | None]) -> list[str | None]:
+    """The time of each head, with day and month in the order that `read_chat_log` describes.
+
+    None where there is no head, or its time is none.
+    """
     halves = any(head and head["half"] for head in heads)
-    for day_first in (not halves, halves):
-        times: list[str | None] = []
-        try:
-            for head in heads:
-                times.append(None if head is None else _time(head, day_first))
-            readings.append(times)
-        except ValueError:
-            wrong.append(len(times))
-    if not readings:
-        head = heads[wrong[0]]
-        raise InputError(
-            f"line {wrong[0] + 1} of {where} begins with a time that is none: "
-            f"{head[0][:40] if head else ''}. Correct the line."
-        )
-    return min(readings, key=_steps_back)
+    readings = [[head and _time(head, order) for head in heads] for order in (not halves, halves)]
+    return min(readings, key=lambda times: (times.count(None), _steps_back(times)))
 
 
 def _steps_back(times: Sequence[str | None]) -> int:
     return sum(a > b for a, b in pairwise(time for time in times if time is not None))
 
 
-def _time(head: re.Match[str], day_first: bool) -> str:
+def _time(head: re.Match[str], day_first: bool) -> str | None:
+    """The time of a head, ISO-8601; None if there is no such time."""
     a, b, c = head["a"], head["b"], head["c"]
     if len(a) == 4:
         year, month, day = a, b, c
     else:
         day, month, year = (a, b, c) if day_first else (b, a, c)
     full_year = int(year) + (2000 if len(year) <= 2 else 0)
-    hour = _hour(int(head["hour"]), head["half"]) if head["half"] else int(head["hour"])
-    time = datetime(
-        full_year, int(month), int(day), hour, int(head["minute"]), int(head["second"] or 0)
-    )
-    return datetime.fromisoformat(time.isoformat() + (head["zone"] or "").upper()).isoformat()
+    minute, second = int(head["minute"]), int(head["second"] or 0)
+    try:
+        hour = _hour(int(head["hour"]), head["half"]) if head["half"] else int(head["hour"])
+        time = datetime(full_year, int(month), int(day), hour, minute, second).isoformat()
+        return datetime.fromisoformat(time + (head["zone"] or "").upper()).isoformat()
+    except ValueError:
+        return None
 
 
 def _hour(hour: int, half: str) -> int:
@@ -564,15 +564,21 @@ def _hour(hour: int, half: str) -> int:
 # -- what goes into the store together, and what is there already --------------------------------
 
 
-def import_ids(messages: Sequence[Mapping[str, Any]], *, seed: str) -> list[str]:
+def import_ids(
+    messages: Sequence[Mapping[str, Any]], *, seed: str, either_order: bool = False
+) -> list[str]:
     """An id per message: 32 hex digits that depend on all that was said up to it, and on seed.
 
-    seed: distinguishes this conversation from others with the same beginning.
+    seed: distinguishes this conversation from others with the same beginning. either_order: the
+    ids are the same if day and month change places, as those of a log may when it has grown.
     """
     chain = hashlib.sha256(seed.encode("utf-8", "surrogatepass"))
     ids = []
     for message in messages:
         said = [message.get(key) for key in ("role", "name", "timestamp", "content")]
+        if either_order and said[2]:
+            year, *month_and_day = said[2][:10].split("-")
+            said[2] = [year, *sorted(month_and_day), said[2][10:]]
         chain.update(json.dumps(said).encode() + b"\n")
         ids.append(chain.hexdigest()[:32])
     return ids

@@ -137,9 +137,10 @@ def erasures(store: Store) -> list[Erasure]:
     return [found for row in rows if (found := _read(*row)) is not None]
 
 
-def with_receipt(store: Store, gone: Sequence[str]) -> Erased:
-    """The result of an erase of memories (their ids), with the receipt that names them."""
-    wanted = _hash(gone[0]) if gone else ""
+def with_receipt(store: Store, gone: Sequence[str], turns: Sequence[str] = ()) -> Erased:
+    """The result of an erase, with its receipt. gone: the ids of the memories that were erased.
+    turns: those of turns that the erase was asked for; no memory needs to cite them."""
+    wanted = next((_hash(id) for id in (*gone, *turns)), "")
     receipt = next((each for each in reversed(erasures(store)) if wanted in each.ids), None)
     return Erased(tuple(gone), receipt.to_dict() if receipt else None)
 

@@ -458,9 +458,8 @@ class Store:
 
     def history(self, memory_id: str) -> HistoryRows:
         """What happened to a memory, oldest first, as mem0's rows."""
-        rows = self.select(
-            f"SELECT {HISTORY_COLUMNS} FROM history WHERE memory_id = ? ORDER BY seq", memory_id
-        )
+        sql = f"SELECT {HISTORY_COLUMNS} FROM history WHERE memory_id = ?"
+        rows = self.select(f"{sql} ORDER BY coalesce(updated_at, created_at), seq", memory_id)
         return [history_row(row) for row in rows]
 
     def pending(
@@ -468,11 +467,13 @@ class Store:
     ) -> Work:
         """Work that is still to be done, oldest first.
 
-        due_before: only work with an earlier or equal next_try_at, or with none.
+        due_before: only work with an earlier or equal next_try_at, with none, or with one that is
+        over a day later, as of a clock that was ahead.
         """
         rows = self.select(
             f"SELECT {PENDING_COLUMNS} FROM pending WHERE (?1 IS NULL OR task = ?1) "
-            "AND (?2 IS NULL OR next_try_at IS NULL OR next_try_at <= ?2) ORDER BY id LIMIT ?3",
+            "AND (?2 IS NULL OR next_try_at IS NULL OR next_try_at <= ?2 "
+            "OR julianday(next_try_at) - julianday(?2) > 1) ORDER BY id LIMIT ?3",
             task,
             due_before,
             _limit(limit),

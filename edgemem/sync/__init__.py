@@ -6,6 +6,7 @@ ARCHITECTURE.md says why the result is correct whatever happens to the files.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,11 @@ def sync(memory: Memory, place: str | Path | Place, code: str | None = None) -> 
         for id in tx.live(fact.id for fact in facts):
             tx.delete_memory(id, utc_now())
 
-    with memory._work_lock(_WORK_LOCK_S) as mine:
+    def erasing() -> None:
+        memory._parts.drop_index()
+        ended.callback(memory._parts.drop_prompts)  # even if the exchange fails after the erase
+
+    with memory._work_lock(_WORK_LOCK_S) as mine, ExitStack() as ended:
         if not mine:
             raise StoreLocked(
                 "another process takes facts from turns, erases or syncs at the moment, and "
@@ -55,11 +60,10 @@ def sync(memory: Memory, place: str | Path | Place, code: str | None = None) -> 
             memory.store,
             Directory(place) if isinstance(place, str | Path) else place,
             vectors_for=lambda texts: vectors_of(memory.embedder, texts),
-            before_erase=memory._parts.drop_index,
+            before_erase=erasing,
             on_replaced=unread,
         )
         if done.erased:
-            memory._parts.drop_prompts()
             # Facts that lost relations with the erased names are read again; there are few.
             read_relations(memory.store, memory.encoder, limit=BATCH)
     return done

@@ -11,7 +11,7 @@ import os
 import re
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from edgemem.store.schema import MIGRATIONS
 from edgemem.store.sync import (
     Self,
     Taken,
+    Version,
     Versions,
     begin,
     own_device,
@@ -82,7 +83,7 @@ class Directory:
                     if is_name(folder.name, file.name)
                 }
                 for folder in os.scandir(self.path)
-                if folder.is_dir()
+                if _DEVICE.fullmatch(folder.name) and folder.is_dir()
             }
 
     def read(self, device: str, name: str) -> bytes | None:
@@ -344,9 +345,14 @@ def _publish(
                 "SELECT id FROM sync_rows WHERE seq > ? AND kind = 'erased'", (published,)
             )
         }
+        told = set(
+            connection.execute("SELECT kind, id, clock, device FROM sync_rows WHERE kind = 'graph'")
+            if erased
+            else ()
+        )
         dropped: dict[str, bytes | None] = {}
         if whole:
-            dropped = _to_rewrite(place, me, files, erased, all_rows)
+            dropped = _to_rewrite(place, me, files, erased, told, all_rows)
             whole = None not in dropped.values()
         if whole:
             unsent = "s.seq > ? AND s.link IS NOT ?"
@@ -401,22 +407,33 @@ _KEPT = ("erased", "root")
 
 
 def _to_rewrite(
-    place: Place, me: Self, files: Mapping[str, list[int]], erased: set[str], all_rows: int
+    place: Place,
+    me: Self,
+    files: Mapping[str, list[int]],
+    erased: set[str],
+    told: Set[tuple[object, ...]],
+    all_rows: int,
 ) -> dict[str, bytes | None]:
     """The changesets of this device's files that must be rewritten, by name.
 
     These are all files if most of their rows are outdated, else the files that hold anything
     erased, else the small files if there are many. A changeset of None is unreadable or was not
-    read; then everything must be written again.
+    read; then everything must be written again. told: the current versions of relations. After an
+    erase a file with an outdated one is rewritten too, as it may name who was erased.
     """
+
+    def goes(version: Version) -> bool:
+        if version.kind == "graph" and version[:4] not in told:
+            return True
+        return version.kind not in _KEPT and not erased.isdisjoint(version.id.split("\x1f"))
+
     small = [name for name, (size, _) in files.items() if size < CHUNK_BYTES // 4]
     if sum(rows for _, rows in files.values()) > 2 * all_rows + OUTDATED_ROWS:
         return dict.fromkeys(files)
     found: dict[str, bytes | None] = {}
     for name in files if erased else small if len(small) > SMALL_FILES else ():
         changes = _read_changes(place, me.secret, me.device, name)
-        held = (v.id.split("\x1f") for v in unpack(changes or b"") if v.kind not in _KEPT)
-        if changes is None or not erased or any(not erased.isdisjoint(ids) for ids in held):
+        if changes is None or not erased or any(map(goes, unpack(changes))):
             found[name] = changes
     return found
 

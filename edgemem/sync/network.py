@@ -36,6 +36,7 @@ __all__ = ["PORT", "Remote", "Server"]
 
 PORT = 8766
 TIMEOUT_S = 30.0  # of a silent connection
+EXCHANGE_S = 900.0  # of one whose other side exchanges: it waits for its store, and may embed texts
 MOST_BYTES = 64 << 20  # of one file; an image has 32 MB at most
 _AT_ONCE = 8  # calls that are served in parallel
 
@@ -96,6 +97,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         served = self.server
+        self.connection.settimeout(TIMEOUT_S)
         path, _, nonce = self.path.partition("?")
         if self.command == "GET" and path == "/hello":
             said = proof(served.secret, b"server", served.fingerprint, nonce.encode()[:100])
@@ -114,6 +116,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(500, str(exc).encode())
         finally:
             served.free.release()
+            self.connection.settimeout(EXCHANGE_S)  # the caller may exchange before the next call
 
     def _serve(self, path: str) -> None:
         length = self.headers.get("Content-Length") or "0"
@@ -204,16 +207,19 @@ class Remote:
 
     def exchange_there(self) -> None:
         """Let the other device take in what is there, and leave what it has."""
-        self._call("POST", "/")
+        self._call("POST", "/", timeout_s=EXCHANGE_S)
 
     def close(self) -> None:
         self._http.close()
 
-    def _call(self, method: str, path: str, body: bytes | None = None) -> bytes | None:
+    def _call(
+        self, method: str, path: str, body: bytes | None = None, timeout_s: float | None = None
+    ) -> bytes | None:
         """The answer's body; None if there is no such file."""
         with self._refused():
             if self._http.sock is None:  # http.client would reconnect, without a proof
                 raise OSError("the line was closed")
+            self._http.sock.settimeout(timeout_s or TIMEOUT_S)
             self._http.request(method, path, body, {"Authorization": self._token})
             answer = self._http.getresponse()
             data = answer.read()
