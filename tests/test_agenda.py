@@ -37,6 +37,7 @@ NOW = "2026-11-18T09:00:00+00:00"  # a Wednesday
         ("What's coming up this week?", "2026-11-18", "2026-11-24"),
         ("remind me what's coming up for me in june", "2027-06-01", "2027-06-30"),
         ("what's coming up?", "2026-11-18", "9999-12-31"),
+        ("What do I have this Wednesday?", "2026-11-18", "2026-11-18"),
     ],
 )
 def test_a_question_for_coming_days_is_known(question: str, first: str, last: str) -> None:
@@ -54,6 +55,9 @@ def test_a_question_for_coming_days_is_known(question: str, first: str, last: st
         ("what did I have on the 18th?", "2026-11-18", "2026-11-18"),
         ("Summarise my week", "2026-11-12", "2026-11-18"),
         ("sum up my week", "2026-11-12", "2026-11-18"),
+        ("What did I have on Monday?", "2026-11-16", "2026-11-16"),
+        ("recap the week of 9 November", "2026-11-09", "2026-11-15"),
+        ("sum up October", "2026-10-01", "2026-10-31"),
     ],
 )
 def test_a_question_for_past_days_is_known(question: str, first: str, last: str) -> None:
@@ -153,6 +157,14 @@ def test_a_day_lists_what_was_told_of_it_and_what_became_of_that(memory: Memory)
         "Swimming is every Thursday.",
         "I will bake a cake for the team dinner on Thursday 19 November 2026.",
     ]
+
+
+def test_the_last_days_of_the_calendar_and_a_document_are_read(memory: Memory) -> None:
+    assert told_days("Lunch sun 22nd", "9999-12-30T10:00:00+00:00") == []
+    tell(memory, "9999-12-30T10:00:00Z", "Lunch sun 22nd")
+    tell(memory, "9999-12-30T10:00:00Z", "Fridays are for Swimming.")
+    assert listed(memory, "What do I have on 31 December 9999?") == ["Fridays are for Swimming."]
+    assert asked_days("What do I have on Thursday? " * 20, NOW) is None
 
 
 def test_a_day_without_plans_is_not_made_up_by_any_model(memory: Memory) -> None:

@@ -64,6 +64,10 @@ def on(day: str) -> str:
         ("about two weeks ago", "about the week of 24 April 2023", "2023-04-24"),
         ("I liked yesterday's talk", "I liked 7 May 2023's talk", "2023-05-07"),
         ("I got it LAST MONTH", "I got it in April 2023", "2023-04-01"),
+        ("We married ten years ago today", "We married on 8 May 2013", "2013-05-08"),
+        ("I left a month ago today.", "I left on 8 April 2023.", "2023-04-08"),
+        ("I'm off this Monday", "I'm off on Monday 8 May 2023", "2023-05-08"),
+        ("It is at 10:00 June 5th", "It is at 10:00 on 5 June 2023", "2023-06-05"),
         # several: all are written out, and the first counts
         ("Yesterday I slept; tomorrow I run, as two days ago.",
          "On 7 May 2023 I slept; on 9 May 2023 I run, as on 6 May 2023.", "2023-05-07"),
@@ -273,6 +277,13 @@ def test_a_correction_tells_the_day_that_holds(said: str, expected: str) -> None
 @pytest.mark.parametrize(
     "text",
     [
+        # a rate, a length, a title, a score
+        "I take two pills in a day",
+        "I can read it in a day",
+        "I read it in two weeks",
+        "I subscribe to Psychology Today",
+        "I saw The Day After Tomorrow",
+        "we won 3-0 March 9999",
         # habits
         "I swim on Mondays",
         "On Saturdays I swim",
@@ -444,7 +455,7 @@ def _seconds(text):
 
 WORDS = (
     "yesterday today tomorrow last next this in a an two ago week weekend month year day days "
-    "friday the of 3 99 ſix İn night or ' . , \n"
+    "friday the of 3 99 00 10:00 3-0 June 5th ſix İn night or ' . , \n"
 ).split(" ")
 DAYS = st.dates(date(1, 1, 1), date(9999, 12, 31)).map(lambda d: on(d.isoformat()))
 CLEAR_YEARS = DAYS.filter(lambda day: day >= "0032")  # "February 28" is a day, not the year 28
@@ -512,6 +523,8 @@ def test_writing_out_what_is_written_out_changes_nothing(text, day):
     ("question", "day"),
     [
         ("Where did Ana live in March?", "2024-03-15"),
+        ("Where did Ana live on March 3rd, 2020?", "2020-03-03"),
+        ("Where did Ana live in Mar 2020?", "2020-03-15"),
         ("Where did I live last March?", "2024-03-15"),
         ("Where did I work in December 2022?", "2022-12-15"),
         ("Where was I on 5 May 2023?", "2023-05-05"),
@@ -635,6 +648,9 @@ def test_a_question_for_how_long_it_is_until_a_day_asks_for_that_day(question, f
         ("how long until it", "31 June", "31 June"),
         ("how long does he stay", "until 9 May 2026", "until 9 May 2026"),
         ("when is it", "9 May 2026", "9 May 2026"),
+        ("How long is the fair?", "9 May to 12 May", "9 May to 12 May"),
+        ("How long until the fair?", "9 May to 12 May", "9 May to 12 May"),
+        ("How many days is the course?", "9 May 2026", "9 May 2026"),
         ("Which days am I off?", "9 May and 12 May", "9 May and 12 May"),
         ("days left to the build?", "10 May 2026", "2 days, 10 May 2026"),
     ],

@@ -280,6 +280,19 @@ def test_what_is_deleted_while_the_model_reads_it_leaves_no_fact() -> None:
         assert result.pending == 0 and facts(memory) == [] and memory.pending() == []
 
 
+def test_a_fault_of_ours_in_one_message_is_noted_and_stops_no_other() -> None:
+    with quick(engine=FakeEngine(facts=OSLO)) as memory:
+        told = memory.engine.generate
+        memory.engine.generate = lambda *a, **k: None.fail  # type: ignore[attr-defined, method-assign]
+        memory.add("I live in Oslo.", user_id="ana")
+        (piece,) = memory.pending()
+        assert piece.attempts == 1 and "AttributeError" in (piece.last_error or "")
+        memory.engine.generate = told  # type: ignore[method-assign]
+        memory.add("I have a cat.", user_id="ana")
+        memory.process_pending(retry_now=True)
+        assert sorted(facts(memory)) == ["User has a cat", "User lives in Oslo"]
+
+
 class Interrupted(FakeEngine):
     """An engine that calls `meanwhile` when it compares facts, as another thread would."""
 

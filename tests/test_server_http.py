@@ -292,6 +292,25 @@ def test_stopping_ends_what_is_under_way_and_refuses_what_waits() -> None:
         assert memory.store.counts()["turns"] == 2  # what was said, and the answer's beginning
 
 
+def test_a_fault_while_the_engine_is_idle_stops_no_request(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = threading.Event()
+
+    def fail(*_args: object) -> None:
+        failed.set()
+        raise LookupError("a fault of ours")
+
+    with quick(engine=FakeEngine()) as memory:
+        memory.add("I live in Oslo.", infer="later")
+        monkeypatch.setattr(memory, "process_pending", fail)
+        with running(memory) as server:
+            assert server.call("POST", CHAT, HI)[0] == 200
+            assert failed.wait(10)
+            assert server.call("POST", CHAT, HI)[0] == 200
+    assert "a fault of ours" in capsys.readouterr().err
+
+
 def test_a_hundred_streaming_clients_lose_nothing(tmp_path: Any) -> None:
     """Each tries until it is let in; whatever was answered with 200 is readable afterwards."""
     with (

@@ -245,9 +245,8 @@ _DAY = (
     r"|\d{1,2}(?:st|nd|rd|th)?(?: of)? [a-z]{3,9},? (?:19|20)\d\d"
     r"|[a-z]{3,9} \d{1,2}(?:st|nd|rd|th)?,? (?:19|20)\d\d)"
 )
-_BORN = re.compile(
-    rf"\b(?:born|dob|d\.o\.b\.?|date of birth)\b(?:[ :]| on| is| was){{0,4}} ?({_DAY})(?!\w)", re.I
-)
+_BIRTH = r"\b(?:born|dob|d\.o\.b\.?|date of birth|birth ?da(?:y|te))\b(?:[ :]| on| is| was){0,4}"
+_BORN = re.compile(rf"{_BIRTH} ?({_DAY})(?!\w)", re.I)
 
 
 def _identities(text: str) -> Found:

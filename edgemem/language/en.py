@@ -13,6 +13,7 @@ from functools import lru_cache
 
 __all__ = [
     "FIRST_PERSON",
+    "HEAD",
     "KEYWORD",
     "KIN",
     "NAME",
@@ -50,6 +51,18 @@ def _having(pattern: str) -> Callable[[str], bool]:
     """A function that tells whether a text has a match of the pattern, in any case."""
     form = re.compile(pattern, re.I)
     return lambda text: form.search(text) is not None
+
+
+# -- turns -----------------------------------------------------------------------------------
+
+HEAD = re.compile(
+    r"[ \t]*+(?:\[[^\]\n]{1,40}\][ \t]*|[\d/.,: \t-]{6,22}(?:[ap]m)?[ \t]*[-–][ \t]*"
+    r"|On [^,:\n]{5,20}, )?"
+    r"(?:(?:\[[A-Z]+_\d+\]|\w[\w.'’-]*(?: [A-Z]\S*?){0,3})(?: said| was noted)?:(?=\s|\Z)"
+    r"|(?<=\]))[ \t]*"
+)
+"""The prefix of a turn: a time, in brackets as in logs or in words as `on_day` writes it, and the
+speaker: "Ana: ", "[2024-05-01 10:00] Ana Lima: ", "On 8 May 2023, [PERSON_1] said: "."""
 
 
 # -- sentences -------------------------------------------------------------------------------

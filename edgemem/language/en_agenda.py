@@ -88,6 +88,7 @@ _SUM_UP = re.compile(r"\b(?:summar\w+|recap|sum up)\b", re.I)
 _AHEAD = re.compile(r"\bcoming up\b|\bahead\b", re.I)
 _PAST = re.compile(r"\b(?:did|was|were|happened|had)\b", re.I)
 _HAVE_GOT = re.compile(r"\b(?:have (i|we)|(i|we)(?:['’]ve| have)) (?:got|any)\b", re.I)
+_DID_HAVE = re.compile(r"\bdid (i|we) have\b", re.I)
 _THE_WEEKEND = re.compile(r"\b(?:(?:at|on|over|for) )?the weekend$", re.I)
 _LENGTHS = {"day": 1, "week": 7, "month": 30}
 _OPEN = frozenset(
@@ -119,6 +120,7 @@ _WHO = re.compile(r"\bwho(?:m|se|['’]?s)?\b", re.I)
 _HOW_LATE = re.compile(
     r"\b(?:when|since|until|how (?:long|soon)|(?:what|which) (?:day|date|time|month|year))\b", re.I
 )
+_LONGEST = 300  # characters of a question; what is longer is a document
 _SAME = 0.5  # share of the words that call something off that a plan has
 
 
@@ -149,10 +151,11 @@ def told_days(text: str, said_at: str) -> list[Days]:
 
 def _nearest(name: str, said: date, step: int) -> date | None:
     """The day of this name ("Friday") or number ("19th") nearest to `said` in the direction."""
-    for n in range(1, 62):
-        day = said + timedelta(days=n * step)
-        if f"{day.day}" == name[:-2] or day.weekday() == _number(name):
-            return day
+    with suppress(OverflowError):  # in the year 9999
+        for n in range(1, 62):
+            day = said + timedelta(days=n * step)
+            if f"{day.day}" == name[:-2] or day.weekday() == _number(name):
+                return day
     return None
 
 
@@ -217,9 +220,12 @@ def asked_days(question: str, now: str) -> Asked | None:
     Asked(first=datetime.date(2026, 5, 22), last=datetime.date(2026, 5, 22), past=False)
     >>> asked_days("when is the dentist on friday?", "2026-05-20T10:00:00+00:00")
     """
+    if len(question) > _LONGEST:
+        return None
     today = datetime.fromisoformat(now).date()
     asked = _HAVE_GOT.sub(r"do \1\2 have", spelled_days(question.strip(" ?!.")))
     asked = _THE_WEEKEND.sub("this weekend", asked)
+    asked = _DID_HAVE.sub(r"did \1 do", asked)  # "have" beside a date tells of what is to come
     past = _PAST.search(asked) is not None
     read = (absolute(text, now)[0] for text in (asked, f"there is {asked}"))
     asked = next((text for text in read if _WHEN.search(text)), asked)
@@ -230,7 +236,8 @@ def asked_days(question: str, now: str) -> Asked | None:
     ahead = _AHEAD.search(asked) is not None
     rest = _AHEAD.sub("", asked)
     if (found := _WHEN.search(rest)) is not None:
-        days = next(_days(found, today, past=past), None)
+        over = past or (not ahead and _SUM_UP.search(asked) is not None)
+        days = next(_days(found, today, past=over), None)
         rest = rest[: found.start()] + rest[found.end() :]
     elif (lately := _SUMMED_UP.search(rest)) is not None and _SUM_UP.search(rest):
         days, past = (today - timedelta(days=_LENGTHS[lately[1]] - 1), today), True

@@ -24,7 +24,6 @@ from edgemem.language.en import NUMBER_WORDS
 
 __all__ = [
     "DAY_TEXT",
-    "HEAD",
     "TIME_WORDS",
     "UNCUT",
     "absolute",
@@ -52,14 +51,6 @@ A_MONTH = (
     "Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?"
 )
 _A_DAY = r"\d{1,2}(?:st|nd|rd|th)?"
-_SHORT_MONTH = "|".join(month[:3] for month in MONTHS)
-WRITTEN_DATE = re.compile(
-    rf"\b(?:(?:on|in|the (?:week|weekend) of) ){{0,3}}(?:(?:{'|'.join(DAYS)}) )?"
-    rf"(?:\d{{1,2}} (?:{_SHORT_MONTH})\w* \d{{4}}|(?:{_SHORT_MONTH})\w* \d{{4}}|"
-    r"\d{4}-\d\d-\d\d|(?:19|20)\d\d)\b",
-    re.I,
-)
-"""An absolute date, with the words that lead to it ("on", "in the week of")."""
 _MEASURE = (
     r"(?:%|°[CF]?|percent|[kmcµn]?m|[kmµ]?g|km/h|mph|[kMGT]?B|[kMG]?Hz|[kM]?W|kWh|[mkc]?l|lbs?|oz|ft|"
     r"(?:mile|kilomet(?:er|re)|met(?:er|re)|inche?|foot|feet|pound|kilo(?:gram)?|gram|ounce|"
@@ -82,14 +73,6 @@ TIME_WORDS = (
 """Words by which a text says when something was or will be."""
 DAY_TEXT = r"\d{1,2} [A-Z][a-z]+ \d{1,4}"
 """A regular expression: a day as `day_text` writes it."""
-HEAD = re.compile(
-    r"[ \t]*+(?:\[[^\]\n]{1,40}\][ \t]*|[\d/.,: \t-]{6,22}(?:[ap]m)?[ \t]*[-–][ \t]*"
-    r"|On [^,:\n]{5,20}, )?"
-    r"(?:(?:\[[A-Z]+_\d+\]|\w[\w.'’-]*(?: [A-Z]\S*?){0,3})(?: said| was noted)?:(?=\s|\Z)"
-    r"|(?<=\]))[ \t]*"
-)
-"""The prefix of a turn: a time, in brackets as in logs or in words as `on_day` writes it, and the
-speaker: "Ana: ", "[2024-05-01 10:00] Ana Lima: ", "On 8 May 2023, [PERSON_1] said: "."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +107,14 @@ def month_number(name: str) -> int:
 def add_months(day: date, n: int) -> date:
     years, month = divmod(day.year * 12 + day.month - 1 + n, 12)
     return date(years, month + 1, 1)
+
+
+def earlier(day: date, n: int, unit: str) -> date:
+    """The same day `n` units earlier; the last of its month where that has no such day."""
+    if unit in LONG:
+        return day - n * LONG[unit]
+    first = add_months(day, -n * (12 if unit == "year" else 1))
+    return first.replace(day=min(day.day, (add_months(first, 1) - first).days))
 
 
 def _shift(day: date, n: int, unit: str) -> tuple[str, date]:
@@ -184,7 +175,9 @@ _NO_YEAR = (
     rf"{_WHOLE}(?!,? (?:of |in )?(?:\d{{1,4}}(?![:\w])(?! ?[ap]\.?m)|last\b|next\b|this\b)"
     r"|[.:/]\d| ?['’]\d)"
 )
-_NO_DAY_BEFORE = r"(?<!\d )" + "".join(rf"(?<!\d{nth} )" for nth in ("st", "nd", "rd", "th"))
+_NO_DAY_BEFORE = r"(?:(?<=[:.]\d\d )|(?<!\d ))" + "".join(
+    rf"(?<!\d{nth} )" for nth in ("st", "nd", "rd", "th")
+)
 _CLOCK = r"\d\d?(?:[:.]\d\d(?!\d)| ?[ap]\.?m\b)"
 _AT_A_TIME = re.compile(rf" (?:at \d|{_CLOCK})", re.I)
 _NOT_EACH_WEEK = re.compile(rf"{_AT_A_TIME.pattern}| now\b|,? not\b", re.I)
@@ -245,7 +238,10 @@ _TAKING = re.compile(r"(?:\b(?:have|has|had)|['’](?:ve|s))(?:n['’]?t| not| n
 _RATE = re.compile(
     r"\b(?:once|twice|times?|(?<!\ba )first|best(?! friend)|worst|most)\b[^,.;!?]*$", re.I
 )
+# With these "in a day" is no day to come: "two pills in a day", "can read it in a day".
+_EACH = re.compile(rf"\b(?:can|does|{'|'.join(NUMBER_WORDS[1:20])}|\d+)\b", re.I)
 _SENTENCE_ENDS = ("", ".", "!", "?")
+_BREAKS = (*_SENTENCE_ENDS, ",", ":", ";", "-", "–", "—", "(", ")", "\n")
 _STEP = {"last": -1, "past": -1, "this": 0, "next": 1, "coming": 1}
 
 _LONG_AGO = 180  # days; people add the year to a date further back
@@ -264,12 +260,13 @@ def _tense(match: re.Match[str]) -> int:
 
 
 def _in_units(match: re.Match[str], said: date) -> _Found:
-    """in two weeks; not "I read it in two weeks"."""
-    text, (start, end) = match.string, match.span()
-    first, _ = tense.clause(text, start, end)
-    if _TAKING.search(text, first, start) or _RATE.search(text, first, start):
+    """in two weeks; not "I read it in two weeks", nor "two pills in a day"."""
+    lead = match.string[tense.clause(match.string, *match.span())[0] : match.start()]
+    if _TAKING.search(lead) or _RATE.search(lead) or tense.same_form(lead):
         return None
-    return None if _tense(match) == tense.PAST else _shift(said, count(match), match[2].lower())
+    each = match[1].lower() in ("a", "an") and _EACH.search(lead)
+    past = each or _tense(match) == tense.PAST
+    return None if past else _shift(said, count(match), match[2].lower())
 
 
 def _counted_from(match: re.Match[str], said: date) -> _Found:
@@ -284,13 +281,12 @@ def _week_after(match: re.Match[str], said: date) -> _Found:
 
 
 def _exactly_from(match: re.Match[str], said: date) -> _Found:
-    """a week tomorrow; in four weeks today; a fortnight ago yesterday"""
+    """a week tomorrow; in four weeks today; ten years ago today"""
     near, ago, coming = match["near"].lower(), match["ago"], match["in"]
     if not {"yesterday": ago, "today": ago or coming}.get(near, True):
         return None  # "it is two weeks today": since, or until?
-    length = count(match, "count") * LONG[match["unit"].lower()]
     day = said + timedelta(days={"yesterday": -1, "today": 0}.get(near, 1))
-    day += -length if ago else length
+    day = earlier(day, count(match, "count") * (1 if ago else -1), match["unit"].lower())
     return f"on {day_text(day)}", day
 
 
@@ -311,6 +307,8 @@ def _weekday_of_month(match: re.Match[str], said: date) -> _Found:
 
 def _step(match: re.Match[str], said: date) -> _Found:
     """next week; this weekend, which is the one before today if the verb says that it is past."""
+    if _is_title(match):
+        return None
     n, unit = _STEP[match[1].lower()], match[2].lower()
     if n == 0 and unit == "weekend" and said.weekday() < 5 and _tense(match) == tense.PAST:
         n = -1
@@ -336,9 +334,9 @@ def _number_of(match: re.Match[str]) -> int:
 def _named_weekday(match: re.Match[str], said: date) -> _Found:
     """last Friday: the one before; next Friday: the coming one; this Friday: as the verb says."""
     step = _STEP[match["step"].lower()]
-    if step == 0:
-        step = _tense(match) or 1
-    return _to_weekday(match, _nearest(match, said, step))
+    if step == 0 and said.weekday() == _number_of(match):
+        return _to_weekday(match, said)
+    return _to_weekday(match, _nearest(match, said, step or _tense(match) or 1))
 
 
 def _weekday_of_week(match: re.Match[str], said: date) -> _Found:
@@ -363,11 +361,11 @@ def _weekday(match: re.Match[str], said: date) -> _Found:
 
 def _bare_weekday(match: re.Match[str], said: date) -> _Found:
     """friday, without "on", unless it is part of a name ("Ruby Tuesday")."""
-    before = match.string[max(0, match.start() - _WINDOW) : match.start()].rstrip()
-    found = re.search(r"(?<![\w'’])[\w'’]+$", before)
+    lead = _lead(match.string, match.start())
+    found = re.search(r"(?<![\w'’])[\w'’]*$", lead)
     word = found[0] if found else ""
-    put_off = word.lower() == "to" and tense.is_put_off(before[: -len(word)].rstrip())
-    is_it = re.search(r"\b(?:it|that|today|tomorrow)(?: is| was|['’]s)$", before, re.I)
+    put_off = word.lower() == "to" and tense.is_put_off(lead[: -len(word)].rstrip())
+    is_it = re.search(r"\b(?:it|that|today|tomorrow)(?: is| was|['’]s)$", lead, re.I)
     told = put_off or (
         # "it's Friday" may tell of today, and "my day is Friday" of each week
         (is_it or word.lower() == "is")
@@ -396,12 +394,12 @@ def _is_one_day(match: re.Match[str]) -> bool:
 
 def _is_quoted(text: str, place: int) -> bool:
     """Whether a place is in quotation marks, as titles are."""
-    before = text[max(text.rfind("\n", 0, place) + 1, place - 10 * _WINDOW) : place]
+    lead = text[max(text.rfind("\n", 0, place) + 1, place - 10 * _WINDOW) : place]
     return (
-        before.count('"') % 2 == 1
-        or before.count("“") > before.count("”")
+        lead.count('"') % 2 == 1
+        or lead.count("“") > lead.count("”")
         or (
-            re.search(r"(?<!\w)['‘][^'’]*$", before) is not None
+            re.search(r"(?<!\w)['‘][^'’]*$", lead) is not None
             and re.match(r"[^'’]*['’](?!\w)", text[place : place + 10 * _WINDOW]) is not None
         )
     )
@@ -409,8 +407,7 @@ def _is_quoted(text: str, place: int) -> bool:
 
 def _day_of_month(match: re.Match[str], said: date) -> _Found:
     """the 8th of June, on the 21st: the last one or the next, as the verb says; not today."""
-    groups = match.groupdict()
-    month, weekday = groups.get("month"), groups.get("day")
+    month, weekday = map(match.groupdict().get, ("month", "day"))
     if not _is_one_day(match):
         return None
     text, start = match.string, match.start()
@@ -420,9 +417,8 @@ def _day_of_month(match: re.Match[str], said: date) -> _Found:
     again = _YEARLY if month else _MONTHLY
     if again.search(text, first, last):
         return None
-    direction, number = _tense(match), int(match["nth"] or 0)
-    if not number:
-        number = spelled_nth(match["spelled"])
+    direction = _tense(match)
+    number = int(match["nth"]) if match["nth"] else spelled_nth(match["spelled"])
     if direction == tense.UNKNOWN:
         return None
     for n in range(13):  # months
@@ -461,11 +457,9 @@ def spelled_nth(words: str) -> int:
 def _day_and_month(match: re.Match[str], said: date) -> _Found:
     """june 8; not "we may 8 times", nor "we march 10 km"."""
     surely = match[0].lower().startswith("on ") or re.search(r"\d(?:st|nd|rd|th)", match[0], re.I)
-    if match["month"] in ("may", "march", "mar") and not surely:
-        before = match.string[max(0, match.start() - 30) : match.start()].rstrip().lower()
-        if before.rsplit(" ", 1)[-1] not in _PREPOSITIONS:
-            return None
-    return _day_of_month(match, said)
+    word = _lead(match.string, match.start()).lower().rsplit(" ", 1)[-1]
+    verb = match["month"] in ("may", "march", "mar") and not surely and word not in _PREPOSITIONS
+    return None if verb else _day_of_month(match, said)
 
 
 def _days_of_month(match: re.Match[str], said: date) -> _Found:
@@ -474,14 +468,20 @@ def _days_of_month(match: re.Match[str], said: date) -> _Found:
     if last is None or not 0 < number < last[1].day:
         return None
     first = last[1].replace(day=number)
-    before = match.string[max(0, match.start() - _WINDOW) : match.start()].rstrip()
-    if before.endswith("from") and tense.is_put_off(before.removesuffix("from").rstrip()):
+    lead = _lead(match.string, match.start())
+    if lead.endswith("from") and tense.is_put_off(lead.removesuffix("from").rstrip()):
         return f"on {day_text(first)} to {day_text(last[1])}", first
     return f"on {number}-{day_text(last[1])}", first
 
 
 def _days_away(n: int, match: re.Match[str], said: date) -> _Found:
-    return _shift(said, n, "day")
+    return None if _is_title(match) else _shift(said, n, "day")
+
+
+def _is_title(match: re.Match[str]) -> bool:
+    """Whether a form is capitalised within a sentence: "Psychology Today"."""
+    inside = _lead(match.string, match.start()).rstrip("\"'“‘")[-1:] not in _BREAKS
+    return inside and match[0].istitle()
 
 
 _TOMORROW = "(?:tomorrow|tmrw|tmw|tomm?orr?ow)"
@@ -499,8 +499,8 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
         _counted_from,
     ),
     (
-        rf"{_ALONE}(?P<in>in )?(?P<count>{COUNT}) (?P<unit>week|fortnight)s? (?P<ago>ago )?"
-        rf"(?P<near>today|yesterday|{_TOMORROW})\b",
+        rf"{_ALONE}(?P<in>in )?(?P<count>{COUNT}) (?P<unit>week|fortnight|(?:day|month|year)(?=s? "
+        rf"ago))s? (?P<ago>ago )?(?P<near>today|yesterday|{_TOMORROW})\b",
         _exactly_from,
     ),
     (rf"(?<!last )(?<!every )\b(?:on )?{_WEEKDAY} week{_NO_NOUN}", _week_after),
@@ -541,7 +541,7 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
     (rf"{_ALONE}\b(?:on )?(?:the )?{_SPAN}(?: of)? {_MONTH}{_NO_YEAR}", _days_of_month),
     (rf"{_NO_DAY_BEFORE}\b(?:on )?{_MONTH}(?: the)? {_SPAN}{_NO_YEAR}", _days_of_month),
     (
-        rf"\b(?:on )?(?:{_SAID_TWICE})?(?:the )?{_NUMBER}(?: of)? {_MONTH}{_NO_YEAR}",
+        rf"(?<![:.-])\b(?:on )?(?:{_SAID_TWICE})?(?:the )?{_NUMBER}(?: of)? {_MONTH}{_NO_YEAR}",
         _day_and_month,
     ),
     (
@@ -640,13 +640,13 @@ def _later(text: str, found: Sequence[Moment]) -> Iterator[Moment]:
             days.append((day.end(), date(int(day[3]), month_number(day[2]), int(day[1]))))
     days.sort()
     for match in matches:
-        before = bisect_right(days, match.start(), key=lambda day: day[0])
+        known = bisect_right(days, match.start(), key=lambda day: day[0])
         with suppress(KeyError, OverflowError, ValueError):
             n, unit = count(match, 2), match[3].lower()
             if unit == "week" and match["exactly"]:
                 n, unit = 7 * n, "day"
-            if before:
-                yield Moment(*match.span(), *_shift(days[before - 1][1], n, unit))
+            if known:
+                yield Moment(*match.span(), *_shift(days[known - 1][1], n, unit))
 
 
 def absolute(text: str, said_at: str) -> tuple[str, str | None]:
@@ -661,15 +661,17 @@ def absolute(text: str, said_at: str) -> tuple[str, str | None]:
 
 def written(text: str, found: Sequence[Moment]) -> str:
     """The text with these of its moments written out. found: in order."""
-    for moment in reversed(found):
+    parts, at = [], 0
+    for moment in found:
         words = moment.text
-        if _preposition(text, moment) or text[moment.end :].startswith(("'s", "’s")):
+        if _preposition(text, moment) or text[moment.end : moment.end + 2] in ("'s", "’s"):
             # "since yesterday" is "since 7 May", not "since on 7 May"
             words = words.split(" ", 1)[1]
-        if text[: moment.start].rstrip()[-1:] in _SENTENCE_ENDS:
+        if _lead(text, moment.start)[-1:] in _SENTENCE_ENDS:
             words = words[0].upper() + words[1:]
-        text = text[: moment.start] + words + text[moment.end :]
-    return text
+        parts += [text[at : moment.start], words]
+        at = moment.end
+    return "".join([*parts, text[at:]])
 
 
 def phrase(text: str, moment: Moment) -> str:
@@ -682,5 +684,10 @@ def _preposition(text: str, moment: Moment) -> str:
     """The preposition before a moment that has none of its own; "" if there is none."""
     if text[moment.start : moment.start + 3].lower() in ("on ", "in "):
         return ""  # "the hill we went to on Friday"
-    before = text[: moment.start].rstrip().lower().rsplit(" ", 1)[-1]
-    return before if before in _PREPOSITIONS else ""
+    word = _lead(text, moment.start).lower().rsplit(" ", 1)[-1]
+    return word if word in _PREPOSITIONS else ""
+
+
+def _lead(text: str, place: int) -> str:
+    """The characters before a place."""
+    return text[max(0, place - _WINDOW) : place].rstrip()

@@ -23,7 +23,7 @@ from edgemem.language.en import (
     same_word,
     words,
 )
-from edgemem.language.en_dates import DAYS, MONTHS, WRITTEN_DATE
+from edgemem.language.en_dates import DAYS, MONTHS
 
 __all__ = [
     "Statement",
@@ -47,6 +47,14 @@ _KIN = re.compile(rf"{KIN}s?")
 _RELATIVE = rf"['’]s? ({KIN})s?\b"
 _RELATIVES = re.compile(rf"{_OWNER}((?:{_RELATIVE}(?: {CAPITAL}\w+)*)+)")
 
+# An absolute date, with the words that lead to it ("on", "in the week of").
+_SHORT_MONTH = "|".join(month[:3] for month in MONTHS)
+_WRITTEN_DATE = re.compile(
+    rf"\b(?:(?:on|in|the (?:week|weekend) of) ){{0,3}}(?:(?:{'|'.join(DAYS)}) )?"
+    rf"(?:\d{{1,2}} (?:{_SHORT_MONTH})\w* \d{{4}}|(?:{_SHORT_MONTH})\w* \d{{4}}|"
+    r"\d{4}-\d\d-\d\d|(?:19|20)\d\d)\b",
+    re.I,
+)
 _FILLERS = frozenset("a an the is are am be being has have do does".split())
 _ENDING = r"(?:s|es|[b-z]?ing|e|y|ies)?"  # [b-z]: as in "running" and "studying"
 _INFLECTED = re.compile(rf"(\w+?){_ENDING} \1{_ENDING}")
@@ -107,7 +115,7 @@ class Statement:
 
     @classmethod
     def of(cls, text: str) -> Statement:
-        undated = WRITTEN_DATE.sub(" ", text)
+        undated = _WRITTEN_DATE.sub(" ", text)
         found = _SUBJECT.search(text)
         subject = words(found[0]) if found else []
         content = content_words(undated)
@@ -121,7 +129,7 @@ class Statement:
             content=frozenset(content) - numbers - set(subject),
             names=frozenset(named) | people - set(subject),
             numbers=numbers,
-            dates=frozenset(d.lower() for d in WRITTEN_DATE.findall(text)),
+            dates=frozenset(d.lower() for d in _WRITTEN_DATE.findall(text)),
             negated=is_negated(text),
         )
 

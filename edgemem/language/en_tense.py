@@ -17,6 +17,7 @@ __all__ = [
     "direction",
     "is_perfect",
     "is_put_off",
+    "same_form",
     "sentence",
 ]
 
@@ -123,6 +124,11 @@ def is_perfect(head: str) -> bool:
         have in _HAVE and (verb in _WAS | _EITHER or _is_past_form(verb, ""))
         for have, verb in pairwise(token for token in tokens if not token.endswith("ly"))
     )
+
+
+def same_form(head: str) -> bool:
+    """Whether a text has a verb whose present and past look the same: "I read it"."""
+    return not _EITHER.isdisjoint(head.lower().split())
 
 
 def clause(text: str, start: int, end: int) -> tuple[int, int]:

@@ -14,13 +14,12 @@ from edgemem.language.en_dates import (
     A_MONTH,
     COUNT,
     DAYS,
-    LONG,
     MONTHS,
     SPELLED_NTH,
     UNIT,
-    add_months,
     count,
     day_text,
+    earlier,
     month_number,
     spelled_nth,
 )
@@ -71,20 +70,13 @@ def held_since(fact: str, target: str, told_at: str) -> str | None:
         if lasting := _LASTING.search(fact, end, stop):
             if not lasting["past"] and not _has_lasted(fact, lasting):
                 return None
-            return _before(told, count(lasting, 2), lasting[3].lower()).isoformat()
+            return earlier(told, count(lasting, 2), lasting[3].lower()).isoformat()
         for found in _SINCE_DATE.finditer(fact, end, stop):
             if found["month"] or found["year"]:
                 return _date_of(found, told).isoformat()
-    except (KeyError, ValueError):
+    except (KeyError, OverflowError, ValueError):
         return None  # "ſix years" only looks like a number; "31 February"
     return None
-
-
-def _before(day: date, n: int, unit: str) -> date:
-    if unit in LONG:
-        return day - n * LONG[unit]
-    first = add_months(day, -n * (12 if unit == "year" else 1))
-    return first.replace(day=min(day.day, (add_months(first, 1) - first).days))
 
 
 def _has_lasted(fact: str, length: re.Match[str]) -> bool:
@@ -139,7 +131,7 @@ _ASKED = re.compile(
     r"\b(?:(?:(?:on|in|during|back in|around) (?:the )?|at the (?=\w+ of ))"
     rf"(?:(?P<part>{'|'.join(_PARTS)}|mid|middle of)[ -])?"
     r"(?:(?:(?P<nth>\d{1,2})(?:st|nd|rd|th)? )?"
-    rf"(?:of )?(?P<month>{'|'.join(MONTHS)})(?: (?P<day>\d{{1,2}})(?!\d))?"
+    rf"(?:of )?(?P<month>{A_MONTH})\b(?: (?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?!\w))?"
     r"(?:,? (?P<year>\d{4}))?|"
     r"(?P<whole>(?:19|20)\d\d))|"
     r"(?:at|over|around|last) (?P<christmas>christmas)(?: (?:of )?(?P<its>\d{4}))?|"
@@ -283,9 +275,9 @@ def _amid(found: re.Match[str], today: date) -> date:
     if unit := (found["unit"] or "").lower():
         if unit == "year":
             return date(today.year - 1, 7, 1)
-        before = _before(today, 1, unit)
-        return before.replace(day=15) if unit == "month" else before
-    return _before(today, count(found, "count"), found["ago"].lower())
+        day = earlier(today, 1, unit)
+        return day.replace(day=15) if unit == "month" else day
+    return earlier(today, count(found, "count"), found["ago"].lower())
 
 
 def _last(today: date, month: int, nth: int) -> date:
@@ -305,13 +297,14 @@ _UNTIL = re.compile(
     re.I,
 )
 _HOW_LONG = re.compile(
-    r"\bhow (?:long|soon|much time|far (?:away|off)"
-    r"|many (?:more )?(?P<unit>day|week|night|sleep|month)s?)\b",
+    r"\bhow (?:soon|far (?:away|off)|"
+    r"(?:long|much time|many (?:more )?(?P<unit>day|week|night|sleep|month)s?)"
+    r"(?=.*\b(?:until|['’]?till?|before|to|away|left|(?:have|has|had) (?:i|we|got))\b))\b",
     re.I,
 )
 _A_DAY = re.compile(
     rf" ?(?:on )?(?:the )?(?:(?:{'|'.join(DAYS)}),? )?(?:the )?(?P<nth>\d\d?)(?:st|nd|rd|th)?"
-    rf"(?: of)? (?P<month>{A_MONTH})\b(?:,? (?P<year>\d{{4}}))?",
+    rf"(?: of)? (?P<month>{A_MONTH})\b(?:,? (?P<year>\d{{4}}))?(?! ?(?:to|until|till?|[-–—]) ?\d)",
     re.I,
 )
 

@@ -88,7 +88,8 @@ def _told(text: str, when: str, asked: Asked) -> list[tuple[date, str]]:
     (first, last, past), said_at = asked, local_time(when)
     said = date.fromisoformat(said_at[:10])
     length = max(last - first, timedelta(days=_WIDEST - 1))
-    week = [first + timedelta(days=n) for n in range(length.days + 1)] if length < _WEEK else []
+    n_days = min(length, date.max - first).days + 1 if length < _WEEK else 0
+    week = [first + timedelta(days=n) for n in range(n_days)]
     week = [day for day in week if said <= day <= last]
     found: list[tuple[date, str]] = []
     before = ""

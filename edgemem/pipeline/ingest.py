@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.errors import ModelError, StoreError, StoreLocked
+from edgemem.errors import EdgememError, ModelError, StoreError, StoreLocked
 from edgemem.graph import reader as graph
 from edgemem.inputs import NO_WORDS
 from edgemem.pipeline.importers import IMPORT_ID
@@ -243,7 +243,9 @@ def work_off(memory: Memory, item: PendingItem) -> list[Change]:
     memory.engine  # noqa: B018  # without a model nothing is tried, and no attempt counted
     try:
         return _extract_and_update(memory, item)
-    except (ValueError, ModelError) as exc:
+    except Exception as exc:  # one message must not stop those that come after it
+        if isinstance(exc, EdgememError) and not isinstance(exc, ModelError):
+            raise
         wait = min(_FIRST_RETRY_S * 2.0 ** min(item.attempts, 30), _LAST_RETRY_S)
         due = datetime.now(UTC) + timedelta(seconds=wait)
         with memory.store.transaction() as tx:

@@ -14,6 +14,7 @@ import json
 import math
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -496,6 +497,8 @@ class Service:
                 return 0.0
         except EdgememError:
             pass  # no model, or another process has the lock: the piece stays pending
+        except Exception:  # this thread serves all requests
+            traceback.print_exc()
         return _RETRY_S
 
 
