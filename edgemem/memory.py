@@ -340,11 +340,10 @@ class Memory:
     def update(self, id: str, text: str, *, metadata: Mapping[str, Any] | None = None) -> Change:
         """Give a memory a new text; the old one stays in its history.
 
-        metadata: None keeps it; a mark that keeps the text from the cloud stays in any case.
-        An edited fact is found beside its turn, and what its turn says of it counts as over. With
-        the words of a turn the facts that were taken from it alone are deleted, and no more are.
-        Its images get the new words as caption, if they had the old ones. Raises StoreError if the
-        id is unknown.
+        metadata: None keeps it; a mark `never_send` stays, unless the metadata names it. An edited
+        fact is found beside its turn, and what its turn says of it counts as over. With the words
+        of a turn the facts that were taken from it alone are deleted, and no more are. Its images
+        get the new words as caption, if they had the old ones. Raises StoreError on an unknown id.
         """
         text_of(text)
         new = metadata_of(metadata) if metadata is not None else None
@@ -356,6 +355,7 @@ class Memory:
         told = graph.relations(encoder, text, old.valid_from or old.created_at, told_at=said)
         words = ingest.rewritten(self, old, text)
         photos = looking.retold(self, old, text)
+        now = words["updated_at"]
         with self._writing() as tx:
             previous = tx.update_memory(id, **words, metadata=new, role="user")
             if old.kind == "image":
@@ -364,8 +364,7 @@ class Memory:
                 tx.set_relations(id, told, graph.version(encoder))
             looking.retell(tx, photos)
             if text != old.memory:
-                ingest.leave_untold(self, tx, old, words["updated_at"])
-        now = words["updated_at"]
+                ingest.leave_untold(self, tx, old, now)
         return changed(old, "UPDATE", now, text=text, metadata=new, previous=previous)
 
     def delete(self, id: str) -> Change:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -43,7 +44,7 @@ def talk(conversation: Talk, memory: Memory | None = None, **scope: str) -> None
 async def results(client: Client, tool: str, **arguments: Any) -> Any:
     answer = await client.call_tool(tool, arguments)
     assert not answer.is_error, answer.content
-    return answer.structured_content
+    return json.loads(answer.content[0].text)  # type: ignore[union-attr]
 
 
 async def refusal(client: Client, tool: str, **arguments: Any) -> str:
@@ -85,17 +86,88 @@ def test_memories_are_added_found_changed_and_deleted() -> None:
     talk(conversation, user_id="ana")
 
 
-def test_a_call_without_a_scope_means_the_default_one_and_no_other() -> None:
+def test_no_call_reaches_anybody_elses_memories() -> None:
     async def conversation(client: Client) -> None:
         await results(client, "add_memory", text="I like tea.", infer=False)
-        assert (await results(client, "get_memories", user_id="ben"))["results"] != []
-        await results(client, "delete_all_memories")
+        listed = await results(client, "get_memories")
+        assert [row["memory"] for row in listed["results"]] == ["I like tea."]
+        for tool, more in (("get", {}), ("update", {"text": "I was here."}), ("delete", {})):
+            assert "no memory with the id" in await refusal(
+                client, f"{tool}_memory", memory_id=bens, **more
+            )
+        assert await results(client, "delete_all_memories") == {"deleted": 1}
         assert (await results(client, "get_memories"))["results"] == []
 
     with quick() as memory:
-        memory.add("I like coffee.", user_id="ben", infer=False)
+        bens = memory.add("I like coffee.", user_id="ben", infer=False)[0].id
         talk(conversation, memory, user_id="ana")
         assert texts(memory.get_all()) == ["I like coffee."]
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("delete_all_memories", {"query": "the rate limit"}),
+        ("delete_all_memories", {"user_id": "ben"}),
+        ("search_memories", {"query": "tea", "limit": 3}),
+        ("add_memory", {"text": "I like tea.", "content": "I like tea."}),
+    ],
+)
+def test_an_unknown_argument_is_refused_and_does_nothing(tool: str, arguments: Any) -> None:
+    async def conversation(client: Client) -> None:
+        told = await refusal(client, tool, **arguments)
+        assert f"{tool} has no argument '{[*arguments][-1]}'; allowed are: " in told
+
+    with quick() as memory:
+        memory.add("I like tea.", user_id="ana", infer=False)
+        talk(conversation, memory, user_id="ana")
+        assert texts(memory.get_all()) == ["I like tea."]
+
+
+def test_what_a_model_reads_is_short_and_says_what_has_ended() -> None:
+    old, new = "User lives in Bergen", "User moved to Oslo and lives there now"
+    told = ("I live in Bergen.", "I moved to Oslo and live there now.")
+    facts = {text: fact.replace("User", "{}") for text, fact in zip(told, (old, new), strict=True)}
+    engine = FakeEngine(facts=facts, ends={new: old})
+
+    async def conversation(client: Client) -> None:
+        found = await client.call_tool("search_memories", {"query": "Bergen"})
+        assert found.structured_content is None
+        rows = (await results(client, "search_memories", query="Bergen"))["results"]
+        (said,) = [row for row in rows if row["memory"] == "I live in Bergen."]
+        assert said["no_longer_so"] == [old]
+        assert said.keys() == {"id", "memory", "kind", "when", "no_longer_so", "score"}
+        listed = await results(client, "get_memories", top_k=1)
+        assert listed["in_all"] == 4 and listed["results"][0]["memory"].startswith("log log")
+        assert len(listed["results"][0]["memory"]) < 1_100
+        whole = await results(client, "get_memory", memory_id=listed["results"][0]["id"])
+        assert len(whole["memory"]) == 7_999 and whole["history"]
+        schemas = [tool.input_schema for tool in (await client.list_tools()).tools]
+        assert "title" not in json.dumps(schemas)
+
+    with quick(engine=engine) as memory:
+        for text in facts:
+            memory.add(text, user_id="ana")
+        memory.add(" ".join(["log"] * 2_000), user_id="ana", infer=False)
+        talk(conversation, memory, user_id="ana")
+
+
+def test_facts_are_taken_after_the_answer_and_from_what_was_left() -> None:
+    known = {"I live in Oslo.": "{} lives in Oslo", "I have a cat.": "{} has a cat"}
+
+    async def conversation(client: Client) -> None:
+        added = await results(client, "add_memory", text="I have a cat.")
+        assert [row["memory"] for row in added["results"]] == ["I have a cat."]
+        for _ in range(200):
+            if not memory.pending():
+                break
+            await asyncio.sleep(0.05)
+
+    with quick(engine=FakeEngine(facts=known)) as memory:
+        memory.add("I live in Oslo.", user_id="ana", infer="later")
+        talk(conversation, memory, user_id="ana")
+        facts = texts(memory.get_all(filters={"kind": "fact"}))
+        assert sorted(facts) == ["User has a cat", "User lives in Oslo"]
 
 
 def test_errors_come_back_as_tool_errors_in_our_words() -> None:
@@ -111,6 +183,7 @@ def test_errors_come_back_as_tool_errors_in_our_words() -> None:
             ("search_memories", {"query": ""}, "query is empty"),
             ("get_memories", {"filters": {"x": {"near": 1}}}, "near"),
             ("delete_all_memories", {}, "use reset"),
+            ("search_relations", {"at": "soon"}, "soon"),
         ):
             assert message in await refusal(client, tool, **arguments)
         assert await refusal(client, "update_memory", text="a", metadata="b") == (
@@ -135,7 +208,7 @@ def test_over_stdio_the_sdks_client_is_understood_and_the_file_keeps_it(tmp_path
             said = "I moved to Oslo in May."
             await results(client, "add_memory", text=said, infer=False)
             found = await results(client, "search_memories", query="Where do I live?")
-            assert found["results"][0]["user_id"] == "ana"
+            assert found["results"][0]["memory"] == said
             assert "no memory" in await refusal(client, "get_memory", memory_id="none")
 
     asyncio.run(run())

@@ -78,6 +78,7 @@ NO_ID, NO_OWNER = "there is no memory with the id 'none'", "at least one of user
         ("GET", "/memories/none/history", None, 404, NO_ID),
         ("GET", "/memories", None, 400, NO_OWNER),
         ("DELETE", "/memories", None, 400, NO_OWNER),
+        ("DELETE", "/memories?user_id=a&agent=x", None, 400, "give user_id, agent_id, run"),
         ("POST", "/search", {"query": "x"}, 400, NO_OWNER),
         ("GET", "/memories?user_id=a&top_k=all", None, 400, "must be a whole number"),
         ("GET", "/memories?user_id=a&top_k=-1", None, 400, "top_k is -1"),

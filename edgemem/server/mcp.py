@@ -1,5 +1,9 @@
 """The memory as an MCP server on standard input and output. The only importer of mcp.
 
+Whose memories the tools serve is decided when the server starts, never by a call: its arguments are
+written by a language model. Results are compact JSON in one text, as they fill a model's window.
+`add_memory` answers once the text is stored; a thread takes the facts.
+
 While it runs, the SDK redirects all other output to stderr. Needs the extra `mcp`, whose
 package depends on those of the extra `serve`.
 Source: Model Context Protocol, tools. The tools have the names of mem0's MCP server.
@@ -7,19 +11,24 @@ Source: Model Context Protocol, tools. The tools have the names of mem0's MCP se
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import wraps
 from typing import Any, TypeVar
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp.types import ToolAnnotations
+from mcp.types import Tool, ToolAnnotations
 from pydantic import ValidationError
 
 import edgemem
 from edgemem.errors import EdgememError, StoreError
 from edgemem.memory import Memory
-from edgemem.results import MemoryItem
+from edgemem.pipeline.ingest import EXTRACT
+from edgemem.pipeline.recall import within
+from edgemem.results import Hit, MemoryItem, local_time, utc_now
 from edgemem.server.service import shown
 
 __all__ = ["mcp_server"]
@@ -27,20 +36,31 @@ __all__ = ["mcp_server"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 _INSTRUCTIONS = (
-    "Long-term memory of the user, kept on this device. Search it before you answer what depends "
-    "on the user's life or earlier conversations; add what the user tells of themselves."
+    "Long-term memory of the user, kept on this device: their life, preferences, projects and "
+    "decisions. Search it before you answer what depends on them or on earlier conversations; add "
+    "what the user tells. Of two memories that contradict each other the later one holds."
 )
 _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _ADDS = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
-_DESTROYS = ToolAnnotations(
-    read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
-)
+_DESTROYS = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
+_SHOWN_CHARS = 1_000  # of a memory in a list
+_FAR_LESS = 0.03  # of the best hit's score; the hits below it only fill a model's window
 
 
 class _Server(MCPServer[Any]):
-    """The SDK's server, which names wrong arguments in few words."""
+    """The SDK's server, which refuses unknown arguments and names wrong ones in few words."""
+
+    async def list_tools(self) -> list[Tool]:
+        tools = await super().list_tools()
+        for tool in tools:
+            tool.input_schema = {**_untitled(tool.input_schema), "additionalProperties": False}
+        return tools
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+        tools = {tool.name: tool.input_schema["properties"] for tool in await self.list_tools()}
+        if unknown := sorted(arguments.keys() - tools.get(name, arguments).keys()):
+            allowed = ", ".join(tools[name]) or "none"
+            raise ToolError(f"{name} has no argument {shown(unknown[0])}; allowed are: {allowed}")
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as exc:
@@ -52,6 +72,13 @@ class _Server(MCPServer[Any]):
             raise ToolError(f"Error executing tool {name}: {told}") from cause
 
 
+def _untitled(schema: Any) -> Any:
+    """A JSON schema without titles, which small models take for names."""
+    if not isinstance(schema, dict):
+        return schema
+    return {key: _untitled(value) for key, value in schema.items() if key != "title"}
+
+
 def mcp_server(
     memory: Memory,
     *,
@@ -61,8 +88,8 @@ def mcp_server(
 ) -> MCPServer[Any]:
     """Returns a server with eight tools on a Memory, which the caller closes; `.run()` serves.
 
-    user_id, agent_id, run_id: defaults for calls without these ids. An EdgememError or TypeError
-    becomes a tool error with its message.
+    user_id, agent_id, run_id: whose memories the tools read and change; no others are reached. An
+    EdgememError or TypeError becomes a tool error with its message.
     """
     server = _Server(
         "edgemem",
@@ -70,132 +97,162 @@ def mcp_server(
         version=edgemem.__version__,
         log_level="CRITICAL",  # its messages may hold a query
     )
+    scope: dict[str, Any] = {"user_id": user_id, "agent_id": agent_id, "run_id": run_id}
+    worker = ThreadPoolExecutor(1, "edgemem-facts")
 
-    def scope(user: str | None, agent: str | None, run: str | None) -> dict[str, Any]:
-        return {
-            "user_id": user or user_id,
-            "agent_id": agent or agent_id,
-            "run_id": run or run_id,
-        }
+    def take_facts() -> None:
+        with suppress(EdgememError):  # closed, or another process works: the pieces stay pending
+            while memory.store.pending(EXTRACT, due_before=utc_now(), limit=1):
+                memory.process_pending(1)
+
+    worker.submit(take_facts)  # what was left when the last server ended
 
     def existing(memory_id: str) -> MemoryItem:
         item = memory.get(memory_id)
-        if item is None:
+        theirs = item and all(id in (None, getattr(item, name)) for name, id in scope.items())
+        if item is None or not theirs:
             raise StoreError(
                 f"there is no memory with the id {shown(memory_id)}; get_memories and "
                 "search_memories tell the ids"
             )
         return item
 
+    def rows(items: Sequence[MemoryItem]) -> list[dict[str, Any]]:
+        over = memory.stale_turns(turn for item in items for turn in item.sources)
+        return [
+            _row(item, [fact for turn in item.sources for fact in over.get(turn, ())])
+            for item in items
+        ]
+
     def tool(annotations: ToolAnnotations) -> Callable[[F], F]:
         def register(function: F) -> F:
             @wraps(function)
-            def told(*args: Any, **kwargs: Any) -> Any:
+            def told(*args: Any, **kwargs: Any) -> str:
                 try:
-                    return function(*args, **kwargs)
+                    result = function(*args, **kwargs)
                 except (EdgememError, TypeError) as exc:  # the SDK hides the text of other errors
                     raise ToolError(str(exc)) from exc
+                return json.dumps(result, ensure_ascii=False, separators=(",", ":"))
 
-            server.add_tool(told, annotations=annotations)
+            server.add_tool(told, annotations=annotations, structured_output=False)
             return function
 
         return register
 
     @tool(_ADDS)
     def add_memory(
-        text: str = "",
+        text: str,
         image: str | None = None,
-        user_id: str | None = None,
-        agent_id: str | None = None,
-        run_id: str | None = None,
         metadata: dict[str, Any] | None = None,
         infer: bool = True,
     ) -> dict[str, Any]:
-        """Remember what the user said: the text itself and, with infer, the facts in it.
+        """Remember a text as it is, in the user's words where possible, one subject at a time.
 
-        image: a photo or screenshot as a data URI, such as data:image/png;base64,…; the text says
-        what it is.
+        It is found at once. infer: facts are also taken from it, a little later. image: a photo or
+        screenshot as a data URI, such as data:image/png;base64,…; the text says what it is.
         """
         content: Any = text
         if image is not None:
             part = {"type": "image_url", "image_url": {"url": image}}
             content = [{"type": "text", "text": text}, part]
         message = {"role": "user", "content": content}
-        ids = scope(user_id, agent_id, run_id)
-        return memory.add(message, **ids, metadata=metadata, infer=infer).to_dict()
+        added = memory.add(message, **scope, metadata=metadata, infer="later" if infer else False)
+        if infer:
+            worker.submit(take_facts)
+        return {
+            "results": [{"id": c.id, "memory": _cut(c.memory), "event": c.event} for c in added]
+        }
 
     @tool(_READS)
     def search_memories(
         query: str,
-        user_id: str | None = None,
-        agent_id: str | None = None,
-        run_id: str | None = None,
         filters: dict[str, Any] | None = None,
         top_k: int = 10,
-        threshold: float | None = None,
+        at: str | None = None,
     ) -> dict[str, Any]:
-        """Find the memories that fit a question best, best first. Scores lie between 0 and 1."""
-        hits = memory.search(
-            query,
-            **scope(user_id, agent_id, run_id),
-            filters=filters,
-            top_k=top_k,
-            threshold=threshold,
-        )
-        return hits.to_dict()
+        """Find the memories that fit a question best, best first, with when each was told.
+
+        Of two that contradict each other the later one holds; no_longer_so says what is known to
+        have ended. at: a date, for what held then. filters: on metadata and on kind ("turn": the
+        words themselves, "fact", "image"), such as {"kind": "fact"}.
+        """
+        hits = memory.search(query, **scope, filters=filters, top_k=top_k, at=at)
+        return {"results": rows(within(hits, _FAR_LESS))}
 
     @tool(_READS)
     def search_relations(
-        entity: str | None = None,
-        user_id: str | None = None,
-        agent_id: str | None = None,
-        run_id: str | None = None,
-        at: str | None = None,
-        include_invalid: bool = False,
+        entity: str | None = None, at: str | None = None, include_invalid: bool = False
     ) -> dict[str, Any]:
         """Who or what somebody or something is to others ("who is Rex?"), the longest known first.
 
         entity: a name; the user is "User". at: a date, for what held then.
         """
-        found = memory.relations(
-            entity, **scope(user_id, agent_id, run_id), at=at, include_invalid=include_invalid
-        )
-        return found.to_dict()
+        found = memory.relations(entity, **scope, at=at, include_invalid=include_invalid)
+        return {"relations": [_filled(relation.to_dict(), without=scope) for relation in found]}
 
     @tool(_READS)
     def get_memory(memory_id: str) -> dict[str, Any]:
-        """One memory by its id."""
-        return existing(memory_id).to_dict()
+        """One memory by its id: its whole text, its metadata, and its history, oldest first."""
+        item = existing(memory_id)
+        history = [
+            _filled(change, without=("id", "memory_id")) for change in memory.history(item.id)
+        ]
+        return {**rows([item])[0], "memory": item.memory, "history": history}
 
     @tool(_READS)
     def get_memories(
-        user_id: str | None = None,
-        agent_id: str | None = None,
-        run_id: str | None = None,
-        filters: dict[str, Any] | None = None,
-        top_k: int = 100,
+        filters: dict[str, Any] | None = None, top_k: int = 20, offset: int = 0
     ) -> dict[str, Any]:
-        """List memories, oldest first."""
-        found = memory.get_all(**scope(user_id, agent_id, run_id), filters=filters, top_k=top_k)
-        return found.to_dict()
+        """List memories, the one that was added last first. offset: how many to pass over."""
+        found = memory.get_all(**scope, filters=filters)
+        listed = found[::-1][max(0, offset) :][: max(0, top_k)]
+        return {"results": rows(listed), "in_all": len(found)}
 
     @tool(_DESTROYS)
     def update_memory(
         memory_id: str, text: str, metadata: dict[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Replace the text of a memory; its history keeps the old one."""
-        return memory.update(existing(memory_id).id, text, metadata=metadata).to_dict()
+        """Replace a memory's text, and its metadata if given; its history keeps the old text."""
+        change = memory.update(existing(memory_id).id, text, metadata=metadata)
+        return {"id": change.id, "memory": _cut(change.memory), "event": change.event}
 
     @tool(_DESTROYS)
     def delete_memory(memory_id: str) -> dict[str, Any]:
         """Take a memory out of every answer; its history is kept."""
-        return memory.delete(existing(memory_id).id).to_dict()
+        change = memory.delete(existing(memory_id).id)
+        return {"id": change.id, "memory": _cut(change.memory), "event": change.event}
 
     @tool(_DESTROYS)
-    def delete_all_memories(
-        user_id: str | None = None, agent_id: str | None = None, run_id: str | None = None
-    ) -> dict[str, Any]:
-        """Take all memories of a user, agent or run out of every answer. Ask the user first."""
-        return memory.delete_all(**scope(user_id, agent_id, run_id)).to_dict()
+    def delete_all_memories() -> dict[str, Any]:
+        """Take every memory of the user out of every answer, whatever it is about. Ask the user
+        first; to forget one thing, search for it and use delete_memory."""
+        return {"deleted": len(memory.delete_all(**scope))}
 
     return server
+
+
+def _row(item: MemoryItem, over: Sequence[str]) -> dict[str, Any]:
+    """What a model needs of a memory. over: the facts of its turn that have ended."""
+    row = {
+        "id": item.id,
+        "memory": _cut(item.memory),
+        "kind": item.kind,
+        "when": local_time(item.valid_from or item.created_at)[:16],
+        "ended": item.valid_to and local_time(item.valid_to)[:16],
+        "expires": item.expires_at and local_time(item.expires_at)[:16],
+        "no_longer_so": list(over) if item.kind == "turn" else [],
+        "metadata": dict(item.metadata),
+        "score": round(item.score, 2) if isinstance(item, Hit) else None,
+    }
+    return _filled(row)
+
+
+def _filled(row: dict[str, Any], without: Iterable[str] = ()) -> dict[str, Any]:
+    left_out = set(without)
+    return {k: v for k, v in row.items() if v not in (None, [], {}) and k not in left_out}
+
+
+def _cut(text: str) -> str:
+    if len(text) <= _SHOWN_CHARS:
+        return text
+    return f"{text[:_SHOWN_CHARS]}… ({len(text)} characters; get_memory gives all)"

@@ -189,7 +189,9 @@ def _delete(service: Service, given: dict[str, Any]) -> dict[str, Any]:
 
 @_from_store("DELETE", "/memories")
 def _delete_all(service: Service, given: dict[str, Any]) -> dict[str, Any]:
-    """DELETE /memories?user_id=…: every memory of a scope."""
+    """DELETE /memories?user_id=…: every memory of a scope. What else is given is refused."""
+    if unknown := sorted(given.keys() - {*_IDS}):  # a misspelt id would delete more than was meant
+        raise wrong(unknown[0], given[unknown[0]], f"give {', '.join(_IDS)} alone")
     service.memory.delete_all(**_scope(given))
     return {"message": "All relevant memories deleted"}
 
