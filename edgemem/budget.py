@@ -18,6 +18,7 @@ __all__ = ["SMALLEST_N_CTX", "Choice", "Plan", "admit", "bytes_of"]
 
 SMALLEST_N_CTX = 512  # in a smaller window, a prompt's examples leave no room for recalled memories
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.I)
+_LONGEST = 40  # characters of a size; more digits would be no number for Python
 _POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 Predict = Callable[["Choice"], Mapping[str, int]]
@@ -69,7 +70,7 @@ def bytes_of(text: str) -> int:
     """
     found = _SIZE.fullmatch(text.strip())
     size = 0
-    if found is not None:
+    if found is not None and len(text) < _LONGEST:
         size = int(float(found[1]) * (1024 if found[3] else 1000) ** _POWER[found[2].lower()])
     if size < 1:
         raise InputError(f"{text!r} is no size; give a number with a unit, such as 1GB or 512MiB")

@@ -57,6 +57,14 @@ def test_dimensions_may_differ(seed: int, d: int, more: int) -> None:
     assert np.abs(fit(small, large).map(small) - large).max() < 1e-4
 
 
+def test_huge_and_tiny_vectors_have_their_directions() -> None:
+    rng = np.random.default_rng(0)
+    x = unit(rng.standard_normal((60, 8)))
+    alignment = fit(x, x @ rotation(rng, 8))
+    for length in (1e-30, 1e30):
+        assert np.abs(alignment.map(x * np.float32(length)) - alignment.map(x)).max() < 1e-4
+
+
 def test_directions_that_a_model_leaves_empty_are_no_obstacle() -> None:
     """MiniLM's vectors lie in 381 of 384 directions."""
     rng = np.random.default_rng(0)

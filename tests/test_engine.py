@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from storekit import child, finished
 
 import edgemem.runtime.generation as generation_module
 from edgemem.errors import ContextOverflow, InputError, ModelError
@@ -179,7 +180,7 @@ def test_the_window_can_be_filled_to_the_last_token(small):
     [
         {"max_tokens": 0}, {"temperature": -1}, {"temperature": math.nan}, {"top_p": 0},
         {"top_p": 1.5}, {"repeat_penalty": 0}, {"stop": ("",)}, {"deadline_s": 0},
-        {"deadline_s": math.nan}, {"schema": {"type": "no such type"}},
+        {"deadline_s": math.nan}, {"seed": -1}, {"schema": {"type": "no such type"}},
         {"schema": {"$ref": "#/nowhere"}},
     ],
 )  # fmt: skip
@@ -248,6 +249,34 @@ def test_a_schema_that_no_token_can_follow_is_named(engine, monkeypatch):
     monkeypatch.setattr(generation_module, "allows", lambda *_: refuse)
     with pytest.raises(ModelError, match=r"no token can follow .*try another schema"):
         engine.generate(CHAT, max_tokens=1, schema=COLOURS)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "string", "maxLength": 20_000},
+        {"type": "array", "items": {"type": "string"}, "minItems": 10**9},
+        {"type": "string", "pattern": "^[a-z]{1,20000}$"},
+    ],
+    ids=["length", "items", "pattern"],
+)
+def test_a_schema_of_too_many_repetitions_is_refused(engine, schema):
+    """llama.cpp crashed on their brackets."""
+    with pytest.raises(InputError, match="at most 1000 repetitions are allowed"):
+        engine.generate(CHAT, max_tokens=4, schema=schema)
+
+
+def test_repetitions_in_each_other_are_followed(engine):
+    schema = {"type": "string", "pattern": "^([a-z]{0,100}){0,100}$"}
+    assert engine.generate(CHAT, max_tokens=4, schema=schema).text
+
+
+def test_a_schema_too_deep_to_be_written_is_refused(engine):
+    schema: dict = {"type": "string"}
+    for _ in range(2_000):
+        schema = {"type": "array", "items": schema}
+    with pytest.raises(InputError, match="cannot be made into a grammar"):
+        engine.generate(CHAT, max_tokens=4, schema=schema)
 
 
 def test_a_penalty_changes_a_repetitive_answer(engine):
@@ -455,6 +484,50 @@ def test_use_after_close_is_an_error():
     ):
         with pytest.raises(ModelError, match=r"closed; load it again"):
             use()
+
+
+def test_closing_from_a_callback_or_a_signal_handler_is_an_error():
+    with Engine.load(n_ctx=256) as engine:
+        for use in (
+            lambda: engine.generate(STORY, max_tokens=5, should_stop=engine.close),
+            lambda: engine.generate(
+                STORY, max_tokens=5, branches=2, choose=lambda _: engine.close()
+            ),
+        ):
+            with pytest.raises(ModelError, match="inside a call of the model"):
+                use()
+        with engine._mine(), pytest.raises(ModelError, match="inside a call of the model"):
+            engine.close()
+        assert engine.generate(STORY, max_tokens=1).completion_tokens == 1
+
+
+def test_a_model_tells_a_forked_process_so():
+    program = f"""if True:
+        import os
+        from edgemem.runtime.engine import Engine
+        engine = Engine.load(n_ctx=256)
+        if not os.fork():
+            try:
+                engine.generate({STORY!r}, max_tokens=1)
+            except Exception as exc:
+                print(exc, flush=True)
+            engine.close()
+            os._exit(0)
+        os.wait()
+        print(engine.generate({STORY!r}, max_tokens=1).completion_tokens)"""
+    told = finished(child(program))
+    assert "this process was forked from the one that loaded the model" in told
+    assert told.splitlines()[-1] == "1"
+
+
+def test_what_an_engine_holds_can_be_read_while_another_thread_generates():
+    with Engine.load(n_ctx=256) as engine, ThreadPoolExecutor(1) as others:
+        work = others.submit(
+            lambda: [engine.generate(STORY, max_tokens=1, stage=f"{n}") for n in range(40)]
+        )
+        while not work.done():
+            engine.memory()
+        work.result()
 
 
 def test_closing_ends_ones_own_unfinished_stream():

@@ -126,12 +126,16 @@ def test_each_processor_library_and_form_is_tried(model, children, monkeypatch):
     started = children(LIVE)
     extra_buffers(model)
     extra_buffers(model, 1)
-    model.write_bytes(model.read_bytes() + b"x")
+    model.write_bytes(model.read_bytes() + bytes(1 << 20))
+    extra_buffers(model)
+    other = bytearray(model.read_bytes())
+    other[-1] = 1  # far in the header, as of a damaged vocabulary
+    model.write_bytes(other)
     extra_buffers(model)
     monkeypatch.setattr(machine, "processor", lambda: ("Xeon", "fpu"))
     machine._machine.cache_clear()
     extra_buffers(model)
-    assert len(started) == 4
+    assert len(started) == 5
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"a b": 3}', "\x00"])

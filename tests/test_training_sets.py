@@ -65,6 +65,14 @@ def test_a_combined_set_is_loaded_by_name_of_its_folder(tmp_path: Path, base: st
         assert engine.expert("extraction") and not engine.expert("generation")
 
 
+def test_an_adapter_that_lies_in_the_folder_already_is_taken(tmp_path: Path, base: str) -> None:
+    first = trained(tmp_path, "extraction", base_sha256=base)
+    combine(tmp_path / "mine", [first], licence="MIT", data="x")
+    own = tmp_path / "mine" / "extraction.gguf"
+    write_record(own, MADE | {"stage": "extraction", "base_sha256": base})
+    assert len(combine(tmp_path / "mine", [own], licence="MIT", data="x").adapters) == 1
+
+
 @pytest.mark.parametrize(
     ("second", "message"),
     [

@@ -92,6 +92,8 @@ def _unit(vectors: Vectors, what: str) -> Vectors:
         raise InputError(f"the {what} have the shape {given.shape}; give (n, dim), n >= 1")
     if not np.isfinite(given).all():
         raise InputError(f"the {what} hold NaN or infinity; leave those texts out")
-    norm = np.linalg.norm(given, axis=1, keepdims=True)
-    unit: Vectors = given / np.maximum(norm, np.float32(1e-12))
-    return unit
+    # Divide by the largest number first: its square may leave float32's range.
+    largest = np.abs(given).max(axis=1, keepdims=True)
+    scaled = given / np.where(largest > 0, largest, np.float32(1))
+    norm = np.linalg.norm(scaled, axis=1, keepdims=True)  # 1 or more, or 0
+    return np.asarray(scaled / np.maximum(norm, 1), np.float32)

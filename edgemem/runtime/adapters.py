@@ -32,6 +32,7 @@ from edgemem.runtime.gguf import Buffer, Header, Tensor, Value, read_header, rea
 __all__ = ["Adapter", "Adapters"]
 
 NONE = 0  # the number of the empty set
+_UNKNOWN = -1  # no set's number
 
 _Handle = ctypes.POINTER(ctypes.c_void_p)
 _ADVICE = "train or convert it again for this model, or leave it out"
@@ -72,7 +73,7 @@ class Adapters:
         self.switch_s = 0.0
 
     def all(self) -> tuple[Adapter, ...]:
-        return tuple(loaded.adapter for loaded in self._loaded.values())
+        return tuple(loaded.adapter for loaded in list(self._loaded.values()))
 
     def load(self, name: str, path: str | os.PathLike[str], scale: float) -> Adapter:
         """See Engine.load_adapter."""
@@ -155,6 +156,7 @@ class Adapters:
         n = len(members)
         pointers = (_Handle * n)(*(handles[serial] for serial, _ in members)) if n else None
         scales = (ctypes.c_float * n)(*(scale for _, scale in members)) if n else None
+        self._current = _UNKNOWN  # an interrupt may come between the call and what follows it
         if self._lib.llama_set_adapters_lora(self._context, pointers, n, scales) != 0:
             raise AdapterError(f"llama.cpp could not switch to {n} adapters; load the model again")
         self._current = number

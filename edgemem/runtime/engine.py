@@ -9,6 +9,7 @@ split, and a reused prefix would no longer equal a fresh one.
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import threading
@@ -49,10 +50,15 @@ SCORED_ROWS = 64  # rows of logits in memory at once
 SCORED_OVERLAP = 64  # tokens of context before those that a window scores
 _SCORING = "scoring"  # the stage of scored texts, so that those that begin alike share a prefix
 PREFIX_BYTES = 64_000_000
+_FORKED = (
+    "this process was forked from the one that loaded the model, whose threads and locks it lacks; "
+    "load the model after the fork, or start processes by spawn"
+)
 
 
 class Engine:
-    """A loaded model. Safe to call from several threads: one generation runs at a time."""
+    """A loaded model. Safe to call from several threads: one generation runs at a time. Not from a
+    process that was forked after it was loaded."""
 
     def __init__(
         self,
@@ -68,7 +74,7 @@ class Engine:
         lib = llama.library()
         self._lib, self._model, self._context = lib, model, context
         self._vocabulary = Vocabulary(lib, model, path.name)
-        self._lock = threading.Lock()
+        self._lock, self._process = threading.Lock(), os.getpid()
         self._owner: int | None = None
         self._unfinished: Callable[[], Generator[str, None, Generation] | None] = lambda: None
         self.path = path
@@ -542,6 +548,8 @@ class Engine:
 
     def _acquire(self, timeout_s: float = math.inf) -> bool:
         """Wait until this thread owns the engine. Returns False if that takes over timeout_s."""
+        if self._process != os.getpid():
+            raise ModelError(_FORKED)
         if self._owner == threading.get_ident():
             raise ModelError(
                 "this thread has an unfinished stream; finish it or call its close() first"
@@ -555,7 +563,7 @@ class Engine:
         return True
 
     def _release(self) -> None:
-        self._owner = None
+        self._owner, self._unfinished = None, lambda: None
         self._lock.release()
 
     @contextmanager
@@ -585,9 +593,16 @@ class Engine:
     def close(self) -> None:
         """Free the model; a second time does nothing.
 
-        Ends this thread's own unfinished stream, and waits for a generation of another thread.
+        Ends this thread's own unfinished stream, and waits for a generation of another thread. In
+        a process that was forked from that of the model, does nothing. Raises ModelError if this
+        thread is inside a call of the model, as a signal handler or a callback may be.
         """
-        if self._owner == threading.get_ident() and (stream := self._unfinished()) is not None:
+        if self._process != os.getpid():
+            return
+        if self._owner == threading.get_ident():
+            stream = self._unfinished()
+            if stream is None or inspect.getgeneratorstate(stream) == inspect.GEN_RUNNING:
+                raise ModelError("this thread is inside a call of the model; close it afterwards")
             stream.close()
         with self._lock:
             if self._context is None:

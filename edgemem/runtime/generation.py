@@ -143,6 +143,8 @@ class Request:
             raise InputError(
                 f"temperature is {self.temperature}; it must be 0 (the likeliest) or more"
             )
+        if self.seed < 0:
+            raise InputError(f"seed is {self.seed}; it must be 0 or more")
         if not 0.0 < self.top_p <= 1.0:
             raise InputError(f"top_p is {self.top_p}; it must be above 0 and at most 1")
         if not (self.repeat_penalty > 0.0 and math.isfinite(self.repeat_penalty)):

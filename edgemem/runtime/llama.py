@@ -228,21 +228,31 @@ def chat_formatter(template: str, *, eos: str, bos: str) -> Callable[..., Any]:
     return formatter
 
 
+_MOST_REPEATED = 1_000
+"""Most repetitions in a schema. The converter writes one level of brackets for each, and llama.cpp
+crashes on some ten thousand levels."""
+_REPEATED = re.compile(r'"(?:min|max)(?:Length|Items)": (\d+)|\{(\d*),?(\d*)\}')
+
+
 def grammar(schema: Mapping[str, Any]) -> bytes:
     """The GBNF grammar of a JSON schema. Raises InputError on one that cannot be followed."""
-    return _grammar(json.dumps(schema))  # not sorted: the text's keys come in the schema's order
+    try:
+        return _grammar(json.dumps(schema))  # not sorted: the text's keys keep their order
+    except Exception as exc:  # the converter asserts on what it does not support
+        raise InputError(
+            f"this JSON schema, of the fields {', '.join(schema)}, cannot be made into a grammar "
+            f"({exc}); give a simpler one"
+        ) from exc
 
 
 @lru_cache(maxsize=64)
 def _grammar(schema: str) -> bytes:
     from llama_cpp.llama_grammar import json_schema_to_gbnf
 
-    try:
-        return str(json_schema_to_gbnf(schema)).encode("utf-8")
-    except Exception as exc:  # the converter asserts on what it does not support
-        raise InputError(
-            f"this JSON schema cannot be made into a grammar ({exc}): {schema[:200]}"
-        ) from exc
+    counts = (int(n) for found in _REPEATED.findall(schema) for n in found if n)
+    if max(counts, default=0) > _MOST_REPEATED:
+        raise ValueError(f"at most {_MOST_REPEATED} repetitions are allowed")
+    return str(json_schema_to_gbnf(schema)).encode("utf-8")
 
 
 def build_info() -> str:

@@ -48,7 +48,7 @@ __all__ = [
 TIMEOUT_S = 60.0
 _FILE = "processors.json"
 _KEPT = 32  # newest verdicts that are stored
-_HEAD = 1 << 16  # first bytes of a model, which tell its form together with its size
+_HEAD = 1 << 24  # first bytes of a model: its header, with a vocabulary that could abort llama.cpp
 _FATAL = {"SIGSEGV", "SIGILL", "SIGBUS", "SIGFPE", "SIGABRT", "SIGTRAP"}
 _INTERRUPTED = 0xC000013A  # Windows: Ctrl-C
 _PROGRAM = (
@@ -231,8 +231,7 @@ def _machine() -> str:
 
 
 def _form(file: Path, n_gpu_layers: int) -> str:
-    """A digest of a model's size, of the beginning of its header (architecture and types), and of
-    n_gpu_layers. Raises ModelError."""
+    """A digest of a model's size, its header and n_gpu_layers. Raises ModelError."""
     try:
         with file.open("rb") as f:
             head = f.read(_HEAD)

@@ -119,7 +119,7 @@ class Prefixes:
     @property
     def bytes(self) -> int:
         """Size of the states stored outside the context."""
-        return sum(state.nbytes for _, state in self._saved.values())
+        return sum(state.nbytes for _, state in list(self._saved.values()))
 
     def has(self, beginning: Sequence[Keyed]) -> bool:
         """Whether the context or a stored state begins so, but for the two tokens decoded anew."""

@@ -63,7 +63,7 @@ class Vocabulary:
         self._lib, self._name = lib, name
         self.handle = lib.llama_model_get_vocab(model)
         self.size = int(lib.llama_vocab_n_tokens(self.handle))
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._sizes = np.full(self.size, -1, np.int64)
         self._no_template = "no chat template"
         self._template = self._read_template(model)
@@ -192,10 +192,13 @@ class Vocabulary:
         if token in self._tags:
             return self._tags[token]
         out = ctypes.create_string_buffer(64)
-        n = self._lib.llama_token_to_piece(self.handle, token, out, 64, 0, False)
-        if n < 0:
-            out = ctypes.create_string_buffer(-n)
-            n = self._lib.llama_token_to_piece(self.handle, token, out, -n, 0, False)
+        with self._lock:
+            if self.handle is None:
+                raise ModelError(CLOSED)
+            n = self._lib.llama_token_to_piece(self.handle, token, out, 64, 0, False)
+            if n < 0:
+                out = ctypes.create_string_buffer(-n)
+                n = self._lib.llama_token_to_piece(self.handle, token, out, -n, 0, False)
         return out.raw[:n]
 
     def piece_bytes(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -275,7 +276,8 @@ def combine(
     for adapter, record in zip(adapters, records, strict=True):
         stage = record["stage"]
         copy = folder / f"{stage}.gguf"
-        shutil.copyfile(adapter, copy)
+        with suppress(shutil.SameFileError):
+            shutil.copyfile(adapter, copy)
         losses = ("first_loss", "best_loss")
         figures = {key: round(record[key], 3) for key in losses if key in record}
         figures |= {k: v for k, v in summary.items() if k.startswith(f"{stage}_")}

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.config import require
-from edgemem.errors import AdapterError, InputError
+from edgemem.errors import AdapterError, InputError, ModelError
 from edgemem.runtime.models import known_sha256
 from edgemem.training import adapters, lora
 from edgemem.training.examples import Example, Row, Stage, Tokens, rows, tokenized
@@ -312,6 +312,10 @@ class _State:
         self.stepping_s += seconds
 
     def judge(self, loss: float) -> None:
+        if not math.isfinite(loss):
+            raise ModelError(
+                f"the validation loss is {loss} at step {self.step}; train with a smaller --lr"
+            )
         if self.step == 0:
             self.first_loss = loss
         self.valid_loss = loss
