@@ -225,11 +225,11 @@ _BODIES: tuple[tuple[str, Any], ...] = (
     ("/inspect/erase/preview", {"ids": ["x"]}),
 )  # fmt: skip
 _TOOLS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("add_memory", {"text": "tea", "user_id": "ada", "metadata": {"x": [1]}, "infer": False}),
-    ("search_memories", {"query": "tea", "filters": _FILTERS, "top_k": 2, "threshold": 0.1}),
+    ("add_memory", {"text": "tea", "metadata": {"x": [1]}, "infer": False}),
+    ("search_memories", {"query": "tea", "filters": _FILTERS, "top_k": 2, "at": "2024-05-01"}),
     ("search_relations", {"entity": "Ana", "at": "2024-05-01", "include_invalid": True}),
     ("get_memory", {"memory_id": "x"}),
-    ("get_memories", {"user_id": "ada", "filters": _FILTERS, "top_k": 5}),
+    ("get_memories", {"filters": _FILTERS, "top_k": 5, "offset": 1}),
     ("update_memory", {"memory_id": "x", "text": "y", "metadata": {}}),
 )  # fmt: skip
 
@@ -252,7 +252,7 @@ def _call(memory: Memory, port: int, cases: int, rng: random.Random, rows: Rows)
     from edgemem.server.mcp import mcp_server
 
     filters, http, mcp = rows
-    before, tools = {item.id for item in memory.get_all()}, mcp_server(memory)
+    before, tools = {item.id for item in memory.get_all()}, mcp_server(memory, user_id="ada")
     for case in range(cases):
         given = mangled(_FILTERS, rng)
         _case(filters, _short(given), lambda given=given: memory.get_all(filters=given),

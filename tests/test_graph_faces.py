@@ -65,7 +65,7 @@ def test_mcp_tells_relations(memory: Memory) -> None:
     async def talk() -> None:
         async with mcp.Client(mcp_server(memory, user_id="ana")) as client:
             answer = await client.call_tool("search_relations", {"entity": "tom"})
-            told = answer.structured_content["relations"]
+            told = json.loads(answer.content[0].text)["relations"]
             assert told[0]["destination"] == "Tom" and told[0]["source"] == "Ana"
             refused = await client.call_tool("search_relations", {"at": "soon"})
             assert refused.is_error and "no time" in refused.content[0].text
