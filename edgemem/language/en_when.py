@@ -299,7 +299,7 @@ _UNTIL = re.compile(
 _HOW_LONG = re.compile(
     r"\bhow (?:soon|far (?:away|off)|"
     r"(?:long|much time|many (?:more )?(?P<unit>day|week|night|sleep|month)s?)"
-    r"(?=.*\b(?:until|['’]?till?|before|to|away|left|(?:have|has|had) (?:i|we|got))\b))\b",
+    r"(?=.{0,120}\b(?:until|['’]?till?|before|to|away|left|(?:have|has|had) (?:i|we|got))\b))\b",
     re.I,
 )
 _A_DAY = re.compile(
