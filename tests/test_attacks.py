@@ -24,7 +24,7 @@ from edgemem.cloud.redact import find, redact
 from edgemem.compression import layout
 from edgemem.errors import InputError, StoreCorrupt
 from edgemem.images import picture
-from edgemem.language import en_dates, en_facts, undisguised
+from edgemem.language import en, en_facts, undisguised
 from edgemem.runtime import generation
 from edgemem.runtime.gguf import check_header, read_header
 from edgemem.store.changes import _postings
@@ -167,8 +167,8 @@ def test_what_a_model_repeats_from_a_memory_is_no_command(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("pattern", "use", "text"),
     [
-        (en_dates.WRITTEN_DATE, "finditer", "on " * 30_000),
-        (en_dates.HEAD, "match", " " * 100_000),
+        (en_facts._WRITTEN_DATE, "finditer", "on " * 30_000),
+        (en.HEAD, "match", " " * 100_000),
         (generation._JSON_TOKEN, "finditer", "1" * 100_000),
         (generation._JSON_TOKEN, "finditer", '"' + '\\"' * 50_000),
         (budget._SIZE, "fullmatch", "1.1" + " " * 100_000 + "!"),
