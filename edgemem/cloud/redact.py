@@ -15,19 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import log2
 
-from edgemem.language import KIN, undisguised
+from edgemem.language import KIN, STOP_WORDS, undisguised
 from edgemem.store import Store
 from edgemem.store.receipts import named_texts
 from edgemem.store.relations import entity_names
 
-__all__ = [
-    "KINDS",
-    "People",
-    "Redacted",
-    "Span",
-    "find",
-    "redact",
-]
+__all__ = ["KINDS", "People", "Redacted", "Span", "find", "redact"]
 
 KINDS = ("SECRET", "EMAIL", "IBAN", "CARD", "IDENTITY", "ADDRESS", "PHONE", "PERSON")
 """The kinds of private parts. Parts that overlap become one, of the kind that comes first here."""
@@ -96,7 +89,7 @@ def redact(texts: Sequence[str], names: Iterable[str] = ()) -> Redacted:
         for span in _merged(text, spans):
             value = text[span.start : span.end]
             whole = known.whole(value) if span.kind == "PERSON" else value
-            key = (span.kind, _same(whole))
+            key = (span.kind, " ".join(whole.casefold().split()))
             if key not in given:
                 given[key] = _next(span.kind, {*used, *values})
                 values[given[key]] = whole
@@ -111,10 +104,6 @@ def _next(kind: str, taken: set[str]) -> str:
     while f"[{kind}_{number}]" in taken:
         number += 1
     return f"[{kind}_{number}]"
-
-
-def _same(value: str) -> str:
-    return " ".join(value.casefold().split())
 
 
 def _merged(text: str, spans: Iterable[Span]) -> list[Span]:
@@ -383,19 +372,19 @@ _ASSIGNED = re.compile(
     r"\s{1,9}+(?:for|of|to|on|at)\s{1,9}+[^\n:=.,;?!]{1,40}?)?"
     r"(?<!\s)(?!\B\w)\s{0,50}+"
     r"(?P<link>:=|=>|[:=]|\bis still\b|\bis now\b|\bis\b|\bwas\b|['’]s\b|\bused to be\b|"
-    r"\bchanged to\b|\b(?:set|reset) to\b|\bare\b|->|–|-(?=\s))\s{0,9}(?:called\s{1,9})?"
+    r"\bchanged to\b|\b(?:set|reset) to\b|\bare\b|->|–|-(?=\s))\s{0,9}"
+    r"(?:(?P<colon>[:=])\s{0,9}|(?:–|-(?=\s))\s{0,9})?(?:called\s{1,9})?"
     r"(?P<value>\"[^\"\n]{2,80}\"|'[^'\n]{2,80}'|“[^”\n]{2,80}”|`[^`\n]{2,80}`|[^\s,;]{2,200})",
     re.I,
 )
-_NO_VALUE = frozenset(
-    """a about all almost already also always an and another any at bad based because been being
-    better both but case changed correct different done easy enough even everything exactly
-    expired fine for forgotten from going good great hard here his her how i important in
-    incorrect invalid it its just kept known like lost missing more much my needed never new
-    nice no not nothing now of ok okay old on one only our out over public really required
-    right safe same saved secure set short simple so something still stored strong stupid such
-    that the their there this to too unknown used valid very weak what when where which who why
-    with working wrong your yours""".split()
+# A password of several words, up to a mark or the line's end.
+_PHRASE = re.compile(r"(?:[^\W\d_]{2,30}[ -]){2,9}\w{2,30}(?=\s{0,9}(?:[.,;!?)]|$))", re.M)
+_NO_VALUE = STOP_WORDS.union(
+    """almost already always another bad based better case changed correct different done easy
+    enough even everything exactly expired fine forgotten going good great hard important
+    incorrect invalid kept known like lost missing much needed never new nice nothing ok okay
+    old one public really required right safe saved secure set short simple something still
+    stored strong stupid unknown used valid weak working wrong""".split()
 )
 _TOKENISH = re.compile(r"(?<![\w/.+=-])(?:[A-Za-z0-9_-]{20,}|[A-Za-z0-9+/]{32,}={0,2})(?![\w/+=-])")
 _HEX = re.compile(r"(?<![\w-])(?:0x)?[0-9a-fA-F]{32,}(?![\w-])")
@@ -420,11 +409,16 @@ def _assigned(found: re.Match[str]) -> tuple[int, int] | None:
     value, label = found["value"], found["label"].lower()
     if value[0] in "\"'“`" and value[-1] in "\"'”`" and len(value) > 3:
         return start + 1, end - 1
+    said = found["colon"] is None and found["link"] not in (":", "=", ":=", "=>", "->")
+    several = label.startswith("pass") and (not said or "phrase" in label)
+    if several and (phrase := _PHRASE.match(found.string, start)):
+        parts = set(re.split("[ -]", phrase[0].lower()))
+        if STOP_WORDS.isdisjoint(parts) and len(parts - _NO_VALUE) > 2:
+            return phrase.span()
     while value and value[-1] in ".!?)]}\"'":  # they more likely end the sentence than the secret
         value, end = value[:-1], end - 1
     if len(value) < 2 or value.lower() in _NO_VALUE:
         return None
-    said = found["link"] not in (":", "=", ":=", "=>", "->")
     plain = value.isalpha()
     if plain and said and not label.startswith(("pass", "pwd", "pw")):
         return None  # "the secret is patience", "the token is expired"
