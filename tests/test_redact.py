@@ -124,6 +124,34 @@ def test_parts_of_a_name_are_the_same_person_if_only_one_has_them() -> None:
     assert result.restore("[PERSON_1] knows [PERSON_2]") == "Ana Lima knows Costa"
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Herr Strauß", "Strauß STRAUß Strauss STRAUSS"),
+        ("Zoë", "Zoë Zoe ZOË zoe Zoe\u0308"),
+        ("Zoe\u0308", "Zoë Zoe"),
+        ("Łukasz", "Łukasz Lukasz"),
+        ("Conor O'Brien", "O'Brien O’Brien O‘BRIEN Oʼbrien"),
+        ("Conor O’Brien", "O'Brien O’Brien"),
+    ],
+)
+def test_a_name_is_known_in_every_spelling(name: str, said: str) -> None:
+    texts = [f"What does {form} want?" for form in said.split()]
+    told = redact(texts, [name])
+    assert {text.replace("\u0308", "") for text in told.texts} == {"What does [PERSON_1] want?"}
+    assert told.values == {"[PERSON_1]": name}
+
+
+def test_without_its_accents_a_name_is_no_common_word() -> None:
+    text = "The cat and my son like this. This was his."
+    assert redact([text], ["Thế", "Sơn", "Thị", "Cát", "Hi"]).texts == (text,)
+
+
+def test_a_german_genitive_is_the_name_and_an_s() -> None:
+    told = redact(["Inas Hund mag Marks Katze; inas"], ["Ina", "Mark"])
+    assert told.texts == ("[PERSON_1]s Hund mag Marks Katze; inas",)  # "Marks" may be a word
+
+
 def test_names_that_are_words_need_a_capital() -> None:
     assert redact(["Rose has a rose; will Will come?"], ["Rose", "Will"]).texts == (
         "[PERSON_1] has a rose; will [PERSON_2] come?",

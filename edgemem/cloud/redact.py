@@ -454,13 +454,12 @@ _FINDERS: tuple[tuple[str, Callable[[str], Found]], ...] = (
 _WORDS = frozenset(
     """april august autumn bill carol chance chase dale dawn dean drew earl eve faith frank gene
     glen grace grant guy hope iris ivy jack jade jasmine jay joy june lance lily mark may mason
-    melody miles misty noel olive pat peg penny ray rich rob rose ruby rusty sage sandy sky
-    skip stew sue summer ted tom van victor violet wade will winter al art buck buddy cliff
+    melody miles misty noel olive pat peg penny ray rich rob rose ruby rusty sage sandy sky son
+    skip stew sue summer ted tom van victor violet wade will winter al art buck buddy cliff tan tin
     clay dot gay gale ginger hazel heath holly honey hunter jean jewel major max mercy nick
     norm opal page pearl pierce prince rock rod rowan sally sean star sterling storm tiffany
-    trip wren in so mai my no an do thu long hung anh an li don""".split()
+    trip wren in so mai my no an do thu long hung anh li don cat man sang""".split()
 )
-
 
 # A capitalised word after a known first name counts as the last name.
 _SURNAME = re.compile(
@@ -479,34 +478,40 @@ class _Names:
         for whole in wholes:
             for part in {whole, *whole.split()}:
                 if len(part) > 1 and part[0].isalpha():
-                    owners.setdefault(part.casefold(), set()).add(whole)
+                    for form in _forms(part):
+                        owners.setdefault(form, set()).add(whole)
         self._whole: dict[str, str] = {}
         for part, of in owners.items():
-            longer = {whole for whole in of if whole.casefold() != part}
-            if len(longer) == 1:
-                self._whole[part] = longer.pop()
-            else:  # no longer name has this part, or several do
-                self._whole[part] = next((w for w in of if w.casefold() == part), part.title())
+            same = sorted(whole for whole in of if part in _forms(whole))
+            longer = of.difference(same)
+            # A part of several longer names stands for none of them.
+            self._whole[part] = longer.pop() if len(longer) == 1 else (*same, part.title())[0]
         longest_first = sorted(self._whole, key=lambda part: (-len(part), part))
-        forms = "|".join(r"\s+".join(map(re.escape, part.split())) for part in longest_first)
-        # Without names, the pattern matches nothing.
-        self._pattern = re.compile(rf"(?<![^\W_])(?:{forms or '(?!)'})(?![^\W_])", re.I)
+        each = (r"\s+".join(map(re.escape, part.split())) for part in longest_first)
+        forms = "|".join(each) or "(?!)"  # which matches nothing
+        self._pattern = re.compile(rf"(?<![^\W_])(?:{forms})(?=((?<=\w{{3}})s)?(?![^\W_]))", re.I)
 
     def find(self, text: str) -> list[Span]:
         found = []
         for match in self._pattern.finditer(text):
-            said = match.group()
-            if said.casefold() in _WORDS and not said[0].isupper():
+            said, end, genitive = match.group(), match.end(), match[1] is not None  # "Inas Hund"
+            doubts = said.casefold() in _WORDS, genitive, genitive and f"{said}s" in _NO_NAMES
+            if sum(doubts) > said[0].isupper():  # a capital outweighs one: "Rose", not "Roses"
                 continue
-            end = match.end()
             if said[0].isupper() and (surname := _SURNAME.match(text, end)):
                 end = surname.end()
             found.append(Span(match.start(), end, "PERSON"))
         return found
 
     def whole(self, said: str) -> str:
-        forms = (" ".join(form.casefold().split()) for form in (said, undisguised(said)[0]))
-        return next((self._whole[form] for form in forms if form in self._whole), said)
+        return next((self._whole[form] for form in _forms(said) if form in self._whole), said)
+
+
+def _forms(name: str) -> list[str]:
+    """A name as people write it, in lower case: with accents, ß and apostrophe, then without."""
+    forms = name.lower(), name.casefold(), undisguised(name)[0].lower()
+    own, *plain = (" ".join(form.split()) for form in forms)
+    return [own, *(form for form in plain if len(form) > 1 and form not in STOP_WORDS)]
 
 
 # -- the names a store knows -----------------------------------------------------------------------
@@ -586,14 +591,14 @@ _NO_NAMES = frozenset(
     First Second Third Once Do Does Did Don't Doesn't Didn't Is Are Was Were Am Be Been Being
     Have Has Had Can Could Will Would Shall Should May Might Must Let Let's It's That's What's
     There's Monday Tuesday Wednesday Thursday Friday Saturday Sunday January February March
-    April May June July August September October November December Christmas Easter Halloween
+    April June July August September October November December Christmas Easter Halloween
     Thanksgiving Ramadan Hanukkah Diwali English German French Spanish Italian Dutch Portuguese
     Polish Russian Chinese Japanese Korean Arabic Hindi Turkish Greek Swedish Norwegian Danish
     Finnish American British European African Asian Mom Mum Mama Dad Papa Grandma Grandpa
     Granny Nana God Lord Internet Google User Assistant TV DVD USA UK EU AI Good Great Nice
     Really Maybe Perhaps Still Even Never Always Sometimes Usually Finally Actually Went Got
-    Met Saw Had Made Took Bought Started Working Going Getting Looking Having Being Feeling
-    Trying Like Love Miss New Old My""".split()
+    Met Saw Made Took Bought Started Working Going Getting Looking Having Feeling Trying Like
+    Love Miss New Old""".split()
 )
 
 
@@ -644,9 +649,6 @@ def _is_no_name(word: str) -> bool:
     )
 
 
-_OF_SOMEBODY = re.compile(r"['’]s? ")
-
-
 class People:
     """The names of people in a store, learned as the store grows.
 
@@ -674,7 +676,7 @@ class People:
             return
         # All names and aliases of people in the graph, but for such as "Ana's sister".
         known = entity_names(store, ("person",))
-        self._sure |= {name for name in known if not _OF_SOMEBODY.search(name)} - {"User"}
+        self._sure |= {name for name in known if not re.search(r"['’]s? ", name)} - {"User"}
 
     def read(self, text: str) -> None:
         """Learns names from one text."""

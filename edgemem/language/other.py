@@ -64,8 +64,8 @@ APOSTROPHES = str.maketrans("’‘ʼ", "'''")
 # Letters that look like Latin ones (Unicode's confusables.txt has them all; these suffice to write
 # any word). What NFKD maps by itself (full-width, mathematical, accented letters) is not here.
 _LOOKS_LIKE = APOSTROPHES | str.maketrans(
-    "АВЕЅІЈКМНОРСТУХԚԜаесіјкморԛѕтухԁһԝьвнΑΒΕΖΗΙΚΜΝΟΡΤΥΧαεικνορτυχօոսհցɑɡıɩʏƅℓ",
-    "ABESIJKMHOPCTYXQWaecijkmopqstyxdhwbbhABEZHIKMNOPTYXaeikvoptuxonuhgagiiybl",
+    "АВЕЅІЈКМНОРСТУХԚԜаесіјкморԛѕтухԁһԝьвнΑΒΕΖΗΙΚΜΝΟΡΤΥΧαεικνορτυχօոսհցɑɡıɩʏƅℓłŁøØđĐ",
+    "ABESIJKMHOPCTYXQWaecijkmopqstyxdhwbbhABEZHIKMNOPTYXaeikvoptuxonuhgagiiybllLoOdD",
 )
 _ODD = re.compile(r"[^\t\n\r -~]+")
 
