@@ -33,7 +33,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from edgemem.errors import EdgememError, ModelError
+from edgemem.errors import EdgememError, InputError, ModelError
 from edgemem.inputs import text_of, time_of
 from edgemem.memory import Memory
 from edgemem.pipeline import looking
@@ -257,9 +257,11 @@ class Chat:
         decide. The cloud's answer comes in one piece; if the cloud fails, the local model answers.
         options: of an answer in a conversation (temperature, max_tokens, stop …); quoted and short
         answers take none.
-        Raises InputError on a message or image that cannot be stored, or a bad time.
+        Raises InputError on a message or image that cannot be stored, a bad time or another mode.
         """
         text_of(text, "message")
+        if cloud not in ("ask", "auto", "off"):
+            raise InputError(f"cloud is {cloud!r:.80}; give 'ask', 'auto' or 'off'")
         said_at = time_of(timestamp) or utc_now()
         started = time.perf_counter()
         days = days_asked(text, said_at)

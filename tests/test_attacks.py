@@ -177,6 +177,11 @@ def test_what_a_model_repeats_from_a_memory_is_no_command(tmp_path: Path) -> Non
         *((form, "finditer", "A-" * 50_000) for form in redacting._ADDRESSES),
         *((form, "finditer", "A-" * 50_000) for form in redacting._MAYBE),
         *((form, "finditer", "with" + " " * 100_000) for form in redacting._MAYBE),
+        *(
+            (redacting._ASSIGNED, "finditer", piece * (100_000 // len(piece)))
+            for piece in ("pin is: ", "password - ", "is: = -", "pass is" + " " * 60)
+        ),
+        (redacting._PHRASE, "match", "ab-" * 30_000),
         (redacting._RUN, "finditer", "1-" * 50_000),
         (en_facts._CALLED, "finditer", "A" * 100_000),
         (picture._JPEG_MARKER, "search", b"\xff" * 100_000),

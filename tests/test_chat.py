@@ -199,6 +199,12 @@ def test_what_cannot_be_stored_is_refused_at_once(chat, memory, text, timestamp)
     assert memory.store.counts()["turns"] == 0
 
 
+def test_a_mode_that_is_none_is_refused_before_anything_is_stored(chat, memory):
+    with pytest.raises(InputError, match="cloud is 'Ask'; give 'ask', 'auto' or 'off'"):
+        chat.send("hello", cloud="Ask")
+    assert not memory.get_all() and not turns(memory)
+
+
 def test_remember_false_stores_nothing(chat, memory):
     say(chat, CAT)
     before = memory.store.counts()

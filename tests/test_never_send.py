@@ -103,6 +103,16 @@ def test_the_same_words_said_again_stay(cloud: Service, memory: Memory) -> None:
         sent(cloud, memory, f"Did I tell you this: {DIABETES}")
 
 
+@pytest.mark.parametrize(("marked", "again"), ["'’", "’'", "'‘", "ʼ’"])
+def test_words_said_again_with_another_apostrophe_stay(
+    cloud: Service, memory: Memory, marked: str, again: str
+) -> None:
+    told = "I don{0}t want Tom{0}s brother to know of my illness."
+    add(memory, told.format(marked), metadata={"never_send": True})
+    add(memory, told.format(again))
+    assert "illness" not in sent(cloud, memory)
+
+
 @pytest.mark.parametrize("pattern", ["diabet", "/diab[e-t]+s/", "I HAVE  diabetes"])
 def test_a_pattern_keeps_memories_and_messages(
     cloud: Service, memory: Memory, pattern: str
@@ -185,6 +195,11 @@ def test_a_compressor_cannot_bring_marked_words_together(
         ("/a.b/", "aXb", True),
         ("/(/", "anything", True),  # an expression that is none keeps everything
         ("/", "a / b", True),
+        ("O'Brien", "Does O’Brien know?", True),
+        ("O’Brien", "Does O'Brien know?", True),
+        ("/o’brien|zoë/", "Does O'Brien know?", True),
+        ("Zoë", "Does Zoe know?", True),
+        ("/[а-я]{3}/", "Don’t or don't", False),
     ],
 )
 def test_patterns_are_beginnings_of_words_or_expressions(

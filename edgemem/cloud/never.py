@@ -3,7 +3,8 @@
 A memory may be sent only if nothing that it is tied to by source turns is marked: its turns, the
 facts taken from these turns, the other turns of these facts, and so on. Copies in other turns are
 recognised by their words: no text is sent that holds a sentence of a marked text. Invisible
-characters and look-alike letters do not prevent this. A paraphrase is not recognised.
+characters, look-alike letters and a phone's apostrophes do not prevent this. A paraphrase is not
+recognised.
 
 A pattern `image:ID` marks an image: the image, the words said with it and the text in it stay.
 """
@@ -16,7 +17,7 @@ from dataclasses import astuple, dataclass
 
 from edgemem.config import expression
 from edgemem.errors import CloudRejected
-from edgemem.language import content_words, sentences, undisguised, words
+from edgemem.language import APOSTROPHES, content_words, sentences, undisguised, words
 from edgemem.results import Scope
 from edgemem.store import Store
 from edgemem.store.receipts import Related, marked_texts, marks, related
@@ -103,8 +104,10 @@ def matches(pattern: str, text: str) -> bool:
     pattern: a regular expression between slashes, or a keyword, which also matches the beginning of
     a longer word. Case does not matter. An invalid expression matches everything.
     """
-    plain = undisguised(text)[0]
-    return _is_in(pattern, text) or (plain != text and _is_in(undisguised(pattern)[0], plain))
+    bare, plain = undisguised(pattern)[0], undisguised(text)[0]
+    if plain == text.translate(APOSTROPHES) and expression(pattern) is not None:
+        bare = pattern.translate(APOSTROPHES)  # "[а-я]" in Latin letters has nearly all characters
+    return _is_in(pattern, text) or _is_in(bare, plain)
 
 
 def _is_in(pattern: str, text: str) -> bool:

@@ -15,19 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import log2
 
-from edgemem.language import KIN, undisguised
+from edgemem.language import KIN, STOP_WORDS, undisguised
 from edgemem.store import Store
 from edgemem.store.receipts import named_texts
 from edgemem.store.relations import entity_names
 
-__all__ = [
-    "KINDS",
-    "People",
-    "Redacted",
-    "Span",
-    "find",
-    "redact",
-]
+__all__ = ["KINDS", "People", "Redacted", "Span", "find", "redact"]
 
 KINDS = ("SECRET", "EMAIL", "IBAN", "CARD", "IDENTITY", "ADDRESS", "PHONE", "PERSON")
 """The kinds of private parts. Parts that overlap become one, of the kind that comes first here."""
@@ -96,7 +89,7 @@ def redact(texts: Sequence[str], names: Iterable[str] = ()) -> Redacted:
         for span in _merged(text, spans):
             value = text[span.start : span.end]
             whole = known.whole(value) if span.kind == "PERSON" else value
-            key = (span.kind, _same(whole))
+            key = (span.kind, " ".join(whole.casefold().split()))
             if key not in given:
                 given[key] = _next(span.kind, {*used, *values})
                 values[given[key]] = whole
@@ -111,10 +104,6 @@ def _next(kind: str, taken: set[str]) -> str:
     while f"[{kind}_{number}]" in taken:
         number += 1
     return f"[{kind}_{number}]"
-
-
-def _same(value: str) -> str:
-    return " ".join(value.casefold().split())
 
 
 def _merged(text: str, spans: Iterable[Span]) -> list[Span]:
@@ -383,19 +372,19 @@ _ASSIGNED = re.compile(
     r"\s{1,9}+(?:for|of|to|on|at)\s{1,9}+[^\n:=.,;?!]{1,40}?)?"
     r"(?<!\s)(?!\B\w)\s{0,50}+"
     r"(?P<link>:=|=>|[:=]|\bis still\b|\bis now\b|\bis\b|\bwas\b|['’]s\b|\bused to be\b|"
-    r"\bchanged to\b|\b(?:set|reset) to\b|\bare\b|->|–|-(?=\s))\s{0,9}(?:called\s{1,9})?"
+    r"\bchanged to\b|\b(?:set|reset) to\b|\bare\b|->|–|-(?=\s))\s{0,9}"
+    r"(?:(?P<colon>[:=])\s{0,9}|(?:–|-(?=\s))\s{0,9})?(?:called\s{1,9})?"
     r"(?P<value>\"[^\"\n]{2,80}\"|'[^'\n]{2,80}'|“[^”\n]{2,80}”|`[^`\n]{2,80}`|[^\s,;]{2,200})",
     re.I,
 )
-_NO_VALUE = frozenset(
-    """a about all almost already also always an and another any at bad based because been being
-    better both but case changed correct different done easy enough even everything exactly
-    expired fine for forgotten from going good great hard here his her how i important in
-    incorrect invalid it its just kept known like lost missing more much my needed never new
-    nice no not nothing now of ok okay old on one only our out over public really required
-    right safe same saved secure set short simple so something still stored strong stupid such
-    that the their there this to too unknown used valid very weak what when where which who why
-    with working wrong your yours""".split()
+# A password of several words, up to a mark or the line's end.
+_PHRASE = re.compile(r"(?:[^\W\d_]{2,30}[ -]){2,9}\w{2,30}(?=\s{0,9}(?:[.,;!?)]|$))", re.M)
+_NO_VALUE = STOP_WORDS.union(
+    """almost already always another bad based better case changed correct different done easy
+    enough even everything exactly expired fine forgotten going good great hard important
+    incorrect invalid kept known like lost missing much needed never new nice nothing ok okay
+    old one public really required right safe saved secure set short simple something still
+    stored strong stupid unknown used valid weak working wrong""".split()
 )
 _TOKENISH = re.compile(r"(?<![\w/.+=-])(?:[A-Za-z0-9_-]{20,}|[A-Za-z0-9+/]{32,}={0,2})(?![\w/+=-])")
 _HEX = re.compile(r"(?<![\w-])(?:0x)?[0-9a-fA-F]{32,}(?![\w-])")
@@ -420,11 +409,16 @@ def _assigned(found: re.Match[str]) -> tuple[int, int] | None:
     value, label = found["value"], found["label"].lower()
     if value[0] in "\"'“`" and value[-1] in "\"'”`" and len(value) > 3:
         return start + 1, end - 1
+    said = found["colon"] is None and found["link"] not in (":", "=", ":=", "=>", "->")
+    several = label.startswith("pass") and (not said or "phrase" in label)
+    if several and (phrase := _PHRASE.match(found.string, start)):
+        parts = set(re.split("[ -]", phrase[0].lower()))
+        if STOP_WORDS.isdisjoint(parts) and len(parts - _NO_VALUE) > 2:
+            return phrase.span()
     while value and value[-1] in ".!?)]}\"'":  # they more likely end the sentence than the secret
         value, end = value[:-1], end - 1
     if len(value) < 2 or value.lower() in _NO_VALUE:
         return None
-    said = found["link"] not in (":", "=", ":=", "=>", "->")
     plain = value.isalpha()
     if plain and said and not label.startswith(("pass", "pwd", "pw")):
         return None  # "the secret is patience", "the token is expired"
@@ -460,13 +454,12 @@ _FINDERS: tuple[tuple[str, Callable[[str], Found]], ...] = (
 _WORDS = frozenset(
     """april august autumn bill carol chance chase dale dawn dean drew earl eve faith frank gene
     glen grace grant guy hope iris ivy jack jade jasmine jay joy june lance lily mark may mason
-    melody miles misty noel olive pat peg penny ray rich rob rose ruby rusty sage sandy sky
-    skip stew sue summer ted tom van victor violet wade will winter al art buck buddy cliff
+    melody miles misty noel olive pat peg penny ray rich rob rose ruby rusty sage sandy sky son
+    skip stew sue summer ted tom van victor violet wade will winter al art buck buddy cliff tan tin
     clay dot gay gale ginger hazel heath holly honey hunter jean jewel major max mercy nick
     norm opal page pearl pierce prince rock rod rowan sally sean star sterling storm tiffany
-    trip wren in so mai my no an do thu long hung anh an li don""".split()
+    trip wren in so mai my no an do thu long hung anh li don cat man sang""".split()
 )
-
 
 # A capitalised word after a known first name counts as the last name.
 _SURNAME = re.compile(
@@ -485,34 +478,40 @@ class _Names:
         for whole in wholes:
             for part in {whole, *whole.split()}:
                 if len(part) > 1 and part[0].isalpha():
-                    owners.setdefault(part.casefold(), set()).add(whole)
+                    for form in _forms(part):
+                        owners.setdefault(form, set()).add(whole)
         self._whole: dict[str, str] = {}
         for part, of in owners.items():
-            longer = {whole for whole in of if whole.casefold() != part}
-            if len(longer) == 1:
-                self._whole[part] = longer.pop()
-            else:  # no longer name has this part, or several do
-                self._whole[part] = next((w for w in of if w.casefold() == part), part.title())
+            same = sorted(whole for whole in of if part in _forms(whole))
+            longer = of.difference(same)
+            # A part of several longer names stands for none of them.
+            self._whole[part] = longer.pop() if len(longer) == 1 else (*same, part.title())[0]
         longest_first = sorted(self._whole, key=lambda part: (-len(part), part))
-        forms = "|".join(r"\s+".join(map(re.escape, part.split())) for part in longest_first)
-        # Without names, the pattern matches nothing.
-        self._pattern = re.compile(rf"(?<![^\W_])(?:{forms or '(?!)'})(?![^\W_])", re.I)
+        each = (r"\s+".join(map(re.escape, part.split())) for part in longest_first)
+        forms = "|".join(each) or "(?!)"  # which matches nothing
+        self._pattern = re.compile(rf"(?<![^\W_])(?:{forms})(?=((?<=\w{{3}})s)?(?![^\W_]))", re.I)
 
     def find(self, text: str) -> list[Span]:
         found = []
         for match in self._pattern.finditer(text):
-            said = match.group()
-            if said.casefold() in _WORDS and not said[0].isupper():
+            said, end, genitive = match.group(), match.end(), match[1] is not None  # "Inas Hund"
+            doubts = said.casefold() in _WORDS, genitive, genitive and f"{said}s" in _NO_NAMES
+            if sum(doubts) > said[0].isupper():  # a capital outweighs one: "Rose", not "Roses"
                 continue
-            end = match.end()
             if said[0].isupper() and (surname := _SURNAME.match(text, end)):
                 end = surname.end()
             found.append(Span(match.start(), end, "PERSON"))
         return found
 
     def whole(self, said: str) -> str:
-        forms = (" ".join(form.casefold().split()) for form in (said, undisguised(said)[0]))
-        return next((self._whole[form] for form in forms if form in self._whole), said)
+        return next((self._whole[form] for form in _forms(said) if form in self._whole), said)
+
+
+def _forms(name: str) -> list[str]:
+    """A name as people write it, in lower case: with accents, ß and apostrophe, then without."""
+    forms = name.lower(), name.casefold(), undisguised(name)[0].lower()
+    own, *plain = (" ".join(form.split()) for form in forms)
+    return [own, *(form for form in plain if len(form) > 1 and form not in STOP_WORDS)]
 
 
 # -- the names a store knows -----------------------------------------------------------------------
@@ -592,14 +591,14 @@ _NO_NAMES = frozenset(
     First Second Third Once Do Does Did Don't Doesn't Didn't Is Are Was Were Am Be Been Being
     Have Has Had Can Could Will Would Shall Should May Might Must Let Let's It's That's What's
     There's Monday Tuesday Wednesday Thursday Friday Saturday Sunday January February March
-    April May June July August September October November December Christmas Easter Halloween
+    April June July August September October November December Christmas Easter Halloween
     Thanksgiving Ramadan Hanukkah Diwali English German French Spanish Italian Dutch Portuguese
     Polish Russian Chinese Japanese Korean Arabic Hindi Turkish Greek Swedish Norwegian Danish
     Finnish American British European African Asian Mom Mum Mama Dad Papa Grandma Grandpa
     Granny Nana God Lord Internet Google User Assistant TV DVD USA UK EU AI Good Great Nice
     Really Maybe Perhaps Still Even Never Always Sometimes Usually Finally Actually Went Got
-    Met Saw Had Made Took Bought Started Working Going Getting Looking Having Being Feeling
-    Trying Like Love Miss New Old My""".split()
+    Met Saw Made Took Bought Started Working Going Getting Looking Having Feeling Trying Like
+    Love Miss New Old""".split()
 )
 
 
@@ -650,9 +649,6 @@ def _is_no_name(word: str) -> bool:
     )
 
 
-_OF_SOMEBODY = re.compile(r"['’]s? ")
-
-
 class People:
     """The names of people in a store, learned as the store grows.
 
@@ -680,7 +676,7 @@ class People:
             return
         # All names and aliases of people in the graph, but for such as "Ana's sister".
         known = entity_names(store, ("person",))
-        self._sure |= {name for name in known if not _OF_SOMEBODY.search(name)} - {"User"}
+        self._sure |= {name for name in known if not re.search(r"['’]s? ", name)} - {"User"}
 
     def read(self, text: str) -> None:
         """Learns names from one text."""

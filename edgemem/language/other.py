@@ -15,6 +15,7 @@ from itertools import chain, pairwise
 from edgemem.language.en import STOP_WORDS, words
 
 __all__ = [
+    "APOSTROPHES",
     "GRAMS_A_WORD",
     "grams",
     "is_other_language",
@@ -57,11 +58,14 @@ _WAS_HAT = re.compile(r"\bwas (?:hat|habe|hast|macht)\b", re.I)  # "was" and "ha
 _ENGLISH_WORDS = STOP_WORDS - set("a am an as do has he i in me no on so to was will".split())
 """English stop words, without those that other languages have, too."""
 
+APOSTROPHES = str.maketrans("’‘ʼ", "'''")
+"""For `str.translate`: a phone's apostrophes become a keyboard's."""
+
 # Letters that look like Latin ones (Unicode's confusables.txt has them all; these suffice to write
 # any word). What NFKD maps by itself (full-width, mathematical, accented letters) is not here.
-_LOOKS_LIKE = str.maketrans(
-    "АВЕЅІЈКМНОРСТУХԚԜаесіјкморԛѕтухԁһԝьвнΑΒΕΖΗΙΚΜΝΟΡΤΥΧαεικνορτυχօոսհցɑɡıɩʏƅℓ",
-    "ABESIJKMHOPCTYXQWaecijkmopqstyxdhwbbhABEZHIKMNOPTYXaeikvoptuxonuhgagiiybl",
+_LOOKS_LIKE = APOSTROPHES | str.maketrans(
+    "АВЕЅІЈКМНОРСТУХԚԜаесіјкморԛѕтухԁһԝьвнΑΒΕΖΗΙΚΜΝΟΡΤΥΧαεικνορτυχօոսհցɑɡıɩʏƅℓłŁøØđĐ",
+    "ABESIJKMHOPCTYXQWaecijkmopqstyxdhwbbhABEZHIKMNOPTYXaeikvoptuxonuhgagiiybllLoOdD",
 )
 _ODD = re.compile(r"[^\t\n\r -~]+")
 
@@ -70,9 +74,9 @@ _ODD = re.compile(r"[^\t\n\r -~]+")
 def undisguised(text: str) -> tuple[str, tuple[int, ...]]:
     """A text as a reader sees its letters, and the index in `text` of each resulting character.
 
-    Invisible characters and accents are dropped, and letters that look like Latin ones become
-    Latin. The result is for comparing, not for showing. For printable ASCII it is `text` itself,
-    without indices.
+    Invisible characters and accents are dropped, letters that look like Latin ones become Latin,
+    and apostrophes become straight. The result is for comparing, not for showing. For printable
+    ASCII it is `text` itself, without indices.
     """
     if _ODD.search(text) is None:
         return text, ()
