@@ -190,12 +190,22 @@ def infer_of(value: bool | Literal["later"]) -> bool | Literal["later"]:
     return value
 
 
-def scope_of(user_id: str | None, agent_id: str | None, run_id: str | None) -> Scope:
-    """Returns the scope of these ids, each checked if it is given."""
+def scope_of(
+    user_id: str | None, agent_id: str | None, run_id: str | None, *, needed_by: str | None = None
+) -> Scope:
+    """Returns the scope of these ids, each checked if it is given.
+
+    needed_by: the method that must have one of them. Raises InputError if it has none.
+    """
     for name, value in (("user_id", user_id), ("agent_id", agent_id), ("run_id", run_id)):
         if value is not None:
             _short(value, name)
-    return Scope(user_id, agent_id, run_id)
+    scope = Scope(user_id, agent_id, run_id)
+    if needed_by is not None and scope == Scope():
+        raise InputError(
+            f"{needed_by} needs user_id, agent_id or run_id; use reset() to empty the whole store"
+        )
+    return scope
 
 
 def _short(value: object, what: str) -> str:
