@@ -383,6 +383,14 @@ def test_delete_says_that_the_words_of_a_fact_stay(run: Run, stand_in: StandIn) 
     assert "stays" not in run("delete", turn["id"]).stderr
 
 
+def test_a_message_and_its_own_fact_are_deleted_together(run: Run, stand_in: StandIn) -> None:
+    stand_in(FakeEngine(facts={CAT: "{} has a cat called Tom"}))
+    turn, fact = (row["id"] for row in results(run("add", "--json", CAT)))
+    gone = results(run("delete", turn, fact, "--json"))
+    assert [row["id"] for row in gone] == [turn]
+    assert results(run("list", "--json")) == []
+
+
 def test_a_long_erase_is_shown_in_part_and_typed_lines_go_all(run: Run) -> None:
     lines = [f"line {n}" for n in range(14)]
     for text in lines:

@@ -535,6 +535,9 @@ def test_the_command_line_takes_images_with_and_without_words(empty_home: Path) 
     out = empty_home / "out.png"
     invoke("get", both[1]["id"], "--picture", str(out))
     assert out.read_bytes() == picture.read(SMALL).data
+    assert invoke("get", both[1]["id"], "--picture", "-").stdout_bytes == picture.read(SMALL).data
+    mixed = invoke("get", both[1]["id"], "--picture", "-", "--json", code=2)
+    assert "give --picture a FILE" in mixed.stderr and mixed.stdout == ""
     none = invoke("get", both[0]["id"], "--picture", str(empty_home / "none.png"), code=1)
     assert "has no picture" in none.stderr and not (empty_home / "none.png").exists()
     (empty_home / "note.png").write_text("hello")
