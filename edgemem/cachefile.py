@@ -1,4 +1,4 @@
-"""Files that may be deleted at any time: the caches beside a store, and a tuned model.
+"""Files that may be deleted at any time: the caches beside a store, a tuned model, lock files.
 
 Knows files and their stamps, not their content. hnswlib writes its file in place, without fsync and
 without reporting a full disk, and crashes the process when it reads a damaged one. llama.cpp does
@@ -12,7 +12,7 @@ renamed. A stamp beside it holds its size and SHA-256, and both are compared bef
 
 Beside a vault the data is sealed with the vault's key. A library that reads or writes by file name
 is given a file in memory. Only Linux has these, so elsewhere a vault has no caches. While such a
-cache is read, memory holds it twice.
+cache is read, memory holds it twice. The only importer of filelock.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ __all__ = [
     "FORMAT",
     "contents",
     "discard",
+    "lock_file",
     "publish",
     "read_stamp",
     "readable",
@@ -212,6 +213,23 @@ def replace_file(file: Path, data: bytes) -> None:
         Path(temporary).unlink(missing_ok=True)
         raise
     sync_folder(file.parent)
+
+
+@contextmanager
+def lock_file(file: Path, timeout_s: float) -> Iterator[bool]:
+    """Keeps other threads and processes out; yields whether that succeeded within timeout_s.
+
+    file: is made, and stays. Raises OSError if it cannot be made.
+    """
+    from filelock import FileLock, Timeout
+
+    with ExitStack() as held:
+        try:
+            held.enter_context(FileLock(file, timeout_s, mode=0o600))
+        except Timeout:
+            yield False
+        else:
+            yield True
 
 
 def sync_folder(folder: Path) -> None:

@@ -16,7 +16,8 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,7 +26,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import platformdirs
 
 from edgemem.budget import bytes_of
-from edgemem.cachefile import replace_file
+from edgemem.cachefile import lock_file, replace_file
 from edgemem.errors import ConfigError, InputError
 
 __all__ = [
@@ -234,6 +235,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _OWN_KEYS = tuple(f.name for f in fields(Settings) if f.name != _TABLE)
 _KEYS = (*_OWN_KEYS, *(_CLOUD + f.name for f in fields(CloudSettings)))
 MEMORY_DB = ":memory:"
+_LOCK_S = 10.0  # a change of the settings file takes milliseconds
 
 
 def load_settings(path: Path | None = None) -> Settings:
@@ -275,8 +277,8 @@ def set_value(key: str, value: str | int | Path) -> Path:
             value = os.path.abspath(place)
     given = _from_text(key, value) if isinstance(value, str) else value
     final = _plain(checked(key, given, "the call"))
-    file = config_file()
-    _write(file, {**_read_file(file), key: final}, key)
+    with _locked(config_file()) as file:
+        _write(file, {**_read_file(file), key: final}, key)
     return file
 
 
@@ -286,11 +288,11 @@ def unset_value(key: str) -> Path:
     Returns the file's path. An absent key is not an error. Raises ConfigError as `set_value` does.
     """
     _check_key(key, "the call")
-    file = config_file()
-    values = _read_file(file)
-    if key in values:
-        del values[key]
-        _write(file, values, key)
+    with _locked(config_file()) as file:
+        values = _read_file(file)
+        if key in values:
+            del values[key]
+            _write(file, values, key)
     return file
 
 
@@ -411,7 +413,7 @@ def _is_no_expression(pattern: str) -> bool:
 def _read_file(file: Path, *, must_exist: bool = False) -> dict[str, Any]:
     """Returns the raw values of a settings file by key, checked; empty without a file."""
     try:
-        values = tomllib.loads(file.read_text(encoding="utf-8"))
+        values = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except FileNotFoundError as exc:
         if must_exist:
             raise ConfigError(
@@ -465,23 +467,42 @@ def _edited(lines: list[str], values: Mapping[str, Any], changed: str) -> list[s
     return [*lines[:start], *kept, *new, *lines[end:]]
 
 
+@contextmanager
+def _locked(file: Path) -> Iterator[Path]:
+    """Keeps other threads and processes from changing a settings file until the block ends."""
+    with ExitStack() as held:
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            mine = held.enter_context(lock_file(file.with_name(file.name + ".lock"), _LOCK_S))
+        except OSError as exc:
+            raise _unwritable(file, exc) from exc
+        if not mine:
+            raise ConfigError(
+                f"Another process keeps changing the settings file {file}. Try again later."
+            )
+        yield file
+
+
 def _write(file: Path, values: Mapping[str, Any], changed: str) -> None:
     """Rewrites the file so that it holds `values`. All lines but that of `changed` stay."""
     try:
-        old = file.read_text(encoding="utf-8") if file.exists() else ""
+        old = file.read_text(encoding="utf-8-sig") if file.exists() else ""
         text = "".join(f"{line}\n" for line in _edited(old.splitlines(), values, changed))
         if not _holds(text, values):  # quoted keys, or values over several lines: rewrite it all
             own = [_toml_line(k, v) for k, v in values.items() if not k.startswith(_CLOUD)]
             cloud = [_toml_line(k, v) for k, v in values.items() if k.startswith(_CLOUD)]
             head = [f"[{_TABLE}]"] if cloud else []
             text = "".join(f"{line}\n" for line in [*own, *head, *cloud])
-        file.parent.mkdir(parents=True, exist_ok=True)
         replace_file(file, text.encode())
     except OSError as exc:
-        raise ConfigError(
-            f"Cannot write the settings file {file}: {exc.strerror}. Make its folder writable, or "
-            "set EDGEMEM_HOME to one that is."
-        ) from exc
+        raise _unwritable(file, exc) from exc
+
+
+def _unwritable(file: Path, exc: OSError) -> ConfigError:
+    return ConfigError(
+        f"Cannot write the settings file {file}: {exc.strerror}. Make its folder writable, or "
+        "set EDGEMEM_HOME to one that is."
+    )
 
 
 def _holds(text: str, values: Mapping[str, Any]) -> bool:

@@ -32,6 +32,7 @@ __all__ = [
     "messages_of",
     "metadata_of",
     "scope_of",
+    "shown",
     "text_of",
     "threshold_of",
     "time_of",
@@ -89,6 +90,15 @@ def utf8(text: str, what: str = "text") -> bytes:
         ) from exc
 
 
+def shown(value: object, most: int = 80) -> str:
+    """Returns a value as a message shows it: its repr, of which at most so many characters."""
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # nested too deep, or an integer of too many digits
+        text = f"a value too long to show ({type(value).__name__})"
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
 def time_of(value: datetime | str | float | None, what: str = "timestamp") -> str | None:
     """Returns a time as it is stored, or None. A time without a zone is in this machine's zone."""
     if value is None:
@@ -101,7 +111,7 @@ def time_of(value: datetime | str | float | None, what: str = "timestamp") -> st
         return to_utc(value)
     except (ValueError, OverflowError) as exc:
         raise InputError(
-            f"{what} {value!r} is no time; give a datetime, ISO-8601 text such as "
+            f"{what} {shown(value)} is no time; give a datetime, ISO-8601 text such as "
             "2024-05-01T10:00:00+00:00, or seconds since 1970"
         ) from exc
 
@@ -164,7 +174,9 @@ def count_of(value: object, what: str, *, least: int = 1) -> int:
     except TypeError as exc:
         raise TypeError(f"{what} must be a whole number, not {type(value).__name__}") from exc
     if not least <= number <= MAX_COUNT:
-        raise InputError(f"{what} is {number}; give a whole number from {least} to {MAX_COUNT:,}")
+        raise InputError(
+            f"{what} is {shown(number)}; give a whole number from {least} to {MAX_COUNT:,}"
+        )
     return number
 
 
@@ -186,16 +198,26 @@ def threshold_of(value: object) -> float | None:
 def infer_of(value: bool | Literal["later"]) -> bool | Literal["later"]:
     """Returns whether facts are taken from messages: at once, never or later."""
     if not isinstance(value, bool) and not (isinstance(value, str) and value == "later"):
-        raise InputError(f'infer is {value!r:.80}; give True, False or "later"')
+        raise InputError(f'infer is {shown(value)}; give True, False or "later"')
     return value
 
 
-def scope_of(user_id: str | None, agent_id: str | None, run_id: str | None) -> Scope:
-    """Returns the scope of these ids, each checked if it is given."""
+def scope_of(
+    user_id: str | None, agent_id: str | None, run_id: str | None, *, needed_by: str | None = None
+) -> Scope:
+    """Returns the scope of these ids, each checked if it is given.
+
+    needed_by: the method that must have one of them. Raises InputError if it has none.
+    """
     for name, value in (("user_id", user_id), ("agent_id", agent_id), ("run_id", run_id)):
         if value is not None:
             _short(value, name)
-    return Scope(user_id, agent_id, run_id)
+    scope = Scope(user_id, agent_id, run_id)
+    if needed_by is not None and scope == Scope():
+        raise InputError(
+            f"{needed_by} needs user_id, agent_id or run_id; use reset() to empty the whole store"
+        )
+    return scope
 
 
 def _short(value: object, what: str) -> str:
@@ -269,7 +291,7 @@ def _message(
         raise InputError(f"the {what} {problem}; its keys are {', '.join(sorted(_MESSAGE_KEYS))}")
     role = value.get("role", "user")
     if role not in _ROLES:
-        raise InputError(f"the {what} has the role {role!r}; give one of {', '.join(_ROLES)}")
+        raise InputError(f"the {what} has the role {shown(role)}; give one of {', '.join(_ROLES)}")
     name = value.get("name")
     content, images = _content(value["content"], f"content of the {what}")
     if role == "assistant" and not (content := without_thoughts(content)).strip():
@@ -299,7 +321,7 @@ def _content(value: object, what: str) -> tuple[str, tuple[ImagePart, ...]]:
             images.append(image_part(part, what))
         else:
             raise InputError(
-                f"the {what} has a part of the type {kind!r:.80}; give parts of the type text, "
+                f"the {what} has a part of the type {shown(kind)}; give parts of the type text, "
                 "or image_url with a data URI"
             )
     if images and all(isinstance(text, str) and not text.strip() for text in texts):
@@ -314,7 +336,7 @@ def image_part(part: Mapping[str, Any], what: str) -> ImagePart:
     url = url.get("url") if isinstance(url, Mapping) else url
     if not isinstance(url, str) or not url[:5].lower() == "data:":
         raise InputError(
-            f"the {what} has an image_url that is no data URI ({url!r:.60}); images are never "
+            f"the {what} has an image_url that is no data URI ({shown(url, 60)}); images are never "
             "fetched: give its bytes as data:image/png;base64,…, or its file with `images`"
         )
     caption = part.get("caption")

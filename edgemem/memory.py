@@ -49,7 +49,6 @@ from edgemem.results import (
     Query,
     Relation,
     Relations,
-    Scope,
     SearchResults,
     Subgraph,
     changed,
@@ -163,15 +162,18 @@ class Memory:
         return work_lock(self.store.path, self._parts.working, timeout_s)
 
     @contextmanager
-    def _writing(self) -> Iterator[Transaction]:
+    def _writing(self, *read: MemoryItem) -> Iterator[Transaction]:
         """A transaction in which the store's vectors are those of the embedder.
 
-        Raises DimensionMismatch if another process has reindexed the store meanwhile. A store
-        without vectors is marked as this embedder's. If retrieval is careful, the memories written
-        get token vectors after the commit; an error there is left to `process_pending`.
+        Raises DimensionMismatch if another process has reindexed the store meanwhile, and Outdated
+        if one of the memories in `read` is no longer as given. A store without vectors is marked as
+        this embedder's. If retrieval is careful, the memories written get token vectors after the
+        commit; an error there is left to `process_pending`.
         """
         embedder, tokens = self._parts.any_embedder(), self.token_embedder
         with self.store.transaction() as tx:
+            if [*self.store.get([item.id for item in read]).values()] != [*read]:
+                raise ingest.Outdated
             if not self._parts.check_embedder(embedder):
                 tx.set_meta("embedder_model", embedder.model_id)
                 tx.set_meta("embedder_dim", str(embedder.dim))
@@ -337,6 +339,7 @@ class Memory:
         """Turns that are stored but not yet extracted from, with the last error of each."""
         return self.store.pending(ingest.EXTRACT)
 
+    @ingest.redone
     def update(self, id: str, text: str, *, metadata: Mapping[str, Any] | None = None) -> Change:
         """Give a memory a new text; the old one stays in its history.
 
@@ -356,7 +359,7 @@ class Memory:
         words = ingest.rewritten(self, old, text)
         photos = looking.retold(self, old, text)
         now = words["updated_at"]
-        with self._writing() as tx:
+        with self._writing(old, *(photo.old for photo in photos)) as tx:
             previous = tx.update_memory(id, **words, metadata=new, role="user")
             if old.kind == "image":
                 tx.set_caption(id, text, "user")
@@ -367,6 +370,7 @@ class Memory:
                 ingest.leave_untold(self, tx, old, now)
         return changed(old, "UPDATE", now, text=text, metadata=new, previous=previous)
 
+    @ingest.redone
     def delete(self, id: str) -> Change:
         """Take a memory out of every answer. Its text stays in its history: see `erase`.
 
@@ -377,7 +381,7 @@ class Memory:
         old = self._existing(id)
         now = utc_now()
         photos = looking.retold(self, old, None)
-        with self._writing() if photos else self.store.transaction() as tx:
+        with self._writing(*(p.old for p in photos)) if photos else self.store.transaction() as tx:
             tx.delete_memory(id, now)
             looking.retell(tx, photos)
             ingest.leave_untold(self, tx, old, now)
@@ -387,11 +391,7 @@ class Memory:
         self, *, user_id: str | None = None, agent_id: str | None = None, run_id: str | None = None
     ) -> AddResults:
         """Delete every memory of a scope. Raises InputError without one; see `reset`."""
-        scope = scope_of(user_id, agent_id, run_id)
-        if scope == Scope():
-            raise InputError(
-                "delete_all needs user_id, agent_id or run_id; use reset() to empty the whole store"
-            )
+        scope = scope_of(user_id, agent_id, run_id, needed_by="delete_all")
         now = utc_now()
         with self.store.transaction() as tx:
             items = self.store.list(scope, include_invalid=True)
@@ -428,11 +428,7 @@ class Memory:
 
         Raises InputError without a scope (see `reset`), and StoreLocked as `erase` does.
         """
-        scope = scope_of(user_id, agent_id, run_id)
-        if scope == Scope():
-            raise InputError(
-                "erase_all needs user_id, agent_id or run_id; use reset() to empty the whole store"
-            )
+        scope = scope_of(user_id, agent_id, run_id, needed_by="erase_all")
         with self.store.snapshot() as connection:
             memories, turns = all_of(connection, scope)
         return self._erased(memories, turns)

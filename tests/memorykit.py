@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from zlib import crc32
 
@@ -76,6 +76,18 @@ class BagOfWords:
 
     def count_tokens(self, text: str) -> int:
         return len(words(text))
+
+
+class Meanwhile(BagOfWords):
+    """A stand-in for an embedder; while it embeds next, another thread or process does `act`."""
+
+    act: Callable[[], object] | None = None
+
+    def embed_chunks(self, texts: Sequence[str]) -> list[np.ndarray]:
+        act, self.act = self.act, None
+        if act is not None:
+            act()
+        return super().embed_chunks(texts)
 
 
 class WordTokens:

@@ -229,6 +229,24 @@ def test_an_argument_that_is_none_is_refused(
             memory.get_all(**{name: value})
 
 
+def test_a_number_that_python_refuses_to_write_is_refused(memory: Memory) -> None:
+    huge = 10**5000
+    for value in (huge, {"in": [huge]}, {"lt": huge}, {"eq": [huge]}):
+        for key in ("n", "created_at"):
+            with pytest.raises(InputError, match=f"filter '{key}': .* too long to show"):
+                memory.search("x", filters={key: value})
+    with pytest.raises(InputError, match="top_k is a value too long to show"):
+        memory.search("x", top_k=huge)
+    with pytest.raises(InputError, match="scores lie in"):
+        memory.search("x", threshold=huge)
+    with pytest.raises(InputError, match=r"timestamp a value too long to show .* is no time"):
+        memory.add("x", timestamp=huge)
+    with pytest.raises(InputError, match="has the role a value too long to show"):
+        memory.add({"role": huge, "content": "x"})
+    with pytest.raises(InputError, match="metadata cannot be stored"):
+        memory.add("x", metadata={"n": huge})
+
+
 @pytest.mark.parametrize("value", [-1, -(10**30), 10**30])
 def test_how_many_to_work_off_is_a_whole_number(memory: Memory, value: int) -> None:
     with pytest.raises(InputError, match=r"limit is .* whole number from 0 to"):

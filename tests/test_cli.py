@@ -183,6 +183,32 @@ def test_a_stream_that_is_closed_is_an_empty_one(
     assert done.stderr.startswith(message) and done.stderr.count("\n") == (1 if message else 0)
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "ascii"])
+def test_files_and_pipes_get_utf_8_whatever_the_locale_says(
+    run: Run, encoding: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    said = "Zoë’s café in Łódź 🚲"
+    added(run, said)
+    monkeypatch.setenv("PYTHONIOENCODING", encoding)
+    backup = tmp_path / "backup.jsonl"
+    assert edgemem_in_a_shell(f"export > {backup}").returncode == 0
+    assert said in backup.read_text(encoding="utf-8")
+    copy = tmp_path / "copy.db"
+    run("import", str(backup), "--db", str(copy))
+    assert said in edgemem_in_a_shell(f"list --db {copy}").stdout
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_a_terminal_shows_a_question_mark_for_a_character_that_it_lacks(run: Run) -> None:
+    from termkit import Terminal
+
+    added(run, "Łódź has a café")
+    code = "from edgemem.cli import main; main()"
+    with Terminal(code, "list", PYTHONIOENCODING="cp1252") as terminal:
+        assert terminal.ended() == 0
+        assert "?ód? has a caf".encode("cp1252") in terminal.raw
+
+
 def test_a_file_that_is_no_store_is_refused_and_left_alone(run: Run, tmp_path: Path) -> None:
     foreign = tmp_path / "foreign.db"
     foreign.write_bytes(b"not a database at all" * 100)
@@ -355,6 +381,14 @@ def test_delete_says_that_the_words_of_a_fact_stay(run: Run, stand_in: StandIn) 
         "What was said stays, and may still answer (1 message)" in run("delete", fact["id"]).stderr
     )
     assert "stays" not in run("delete", turn["id"]).stderr
+
+
+def test_a_message_and_its_own_fact_are_deleted_together(run: Run, stand_in: StandIn) -> None:
+    stand_in(FakeEngine(facts={CAT: "{} has a cat called Tom"}))
+    turn, fact = (row["id"] for row in results(run("add", "--json", CAT)))
+    gone = results(run("delete", turn, fact, "--json"))
+    assert [row["id"] for row in gone] == [turn]
+    assert results(run("list", "--json")) == []
 
 
 def test_a_long_erase_is_shown_in_part_and_typed_lines_go_all(run: Run) -> None:

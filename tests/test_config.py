@@ -3,12 +3,14 @@
 import json
 import os
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from edgemem import config
+from edgemem.cachefile import lock_file
 from edgemem.config import load_settings, set_value, unset_value
 from edgemem.errors import ConfigError
 
@@ -161,7 +163,33 @@ def test_set_value_converts_text_and_keeps_comments_and_other_lines(home):
     assert set_value("top_k", "6") == home / "config.toml"
     assert load_settings().top_k == 6
     assert (home / "config.toml").read_text() == "# mine\nuser_id = 'ada'\ntop_k = 6\n"
-    assert [p.name for p in home.iterdir()] == ["config.toml"]
+    assert {p.name for p in home.iterdir()} == {"config.toml", "config.toml.lock"}
+
+
+def test_settings_that_are_set_and_unset_at_once_all_stay(home):
+    write(home, "retrieval = 'careful'\n")
+    given = {"top_k": 7, "n_threads": 2, "vectors": "int8", "user_id": "ana", "image_place": "keep"}
+    with ThreadPoolExecutor(6) as pool:
+        for _ in range(10):
+            done = [pool.submit(set_value, *pair) for pair in given.items()]
+            done.append(pool.submit(unset_value, "retrieval"))
+            assert {each.result() for each in done} == {home / "config.toml"}
+            assert tomllib.loads((home / "config.toml").read_text()) == given
+            write(home, "retrieval = 'careful'\n")
+
+
+def test_a_change_under_way_in_another_process_is_waited_for_and_then_named(home, monkeypatch):
+    monkeypatch.setattr(config, "_LOCK_S", 0.1)
+    home.mkdir()
+    with lock_file(home / "config.toml.lock", 0), pytest.raises(ConfigError, match="Try again"):
+        set_value("top_k", 5)
+
+
+def test_a_byte_order_mark_is_read_over(home):
+    write(home, "\ufefftop_k = 5\n")
+    assert load_settings().top_k == 5
+    set_value("user_id", "ana")
+    assert (load_settings().top_k, load_settings().user_id) == (5, "ana")
 
 
 def test_set_value_rewrites_what_it_cannot_edit_by_line(home):

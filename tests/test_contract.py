@@ -42,7 +42,7 @@ WALLS = {
     "prompt_toolkit": ["cli/prompting.py"],
     "edgemem.cli.prompting": ["cli/chatting.py"],
     "platformdirs": ["config.py"],
-    "filelock": ["store/database.py"],
+    "filelock": ["cachefile.py"],
     "apsw": ["store/cipher.py", "store/sync.py"],
     "nacl": ["vault.py"],
     "keyring": ["vault.py"],

@@ -53,6 +53,16 @@ def test_what_several_facts_tell_is_one_relation(store: Store) -> None:
     assert relations(store, ANA)[0].to_dict()["destination"] == "Bartek"
 
 
+def test_a_relation_of_a_search_begins_on_the_first_day_that_a_fact_names(store: Store) -> None:
+    tell(store, "late", "Ana lives_in Oslo", NOW, scope=ANA)
+    tell(store, "early", "Ana lives_in Oslo", THEN, scope=ANA)
+    (known,) = relations(store, ANA)
+    assert relations_of(store, ["late", "early"], ANA) == [known]
+    assert (known.valid_from, known.memory_id) == (THEN, "early")
+    (best,) = relations_of(store, {"late": 0.9, "early": 0.1}, ANA)
+    assert (best.valid_from, best.score) == (THEN, 0.9)
+
+
 def test_two_users_with_one_name_stay_apart(store: Store) -> None:
     tell(store, "a", "Rex lives_in Oslo", scope=ANA)
     tell(store, "b", "Rex lives_in Rome", scope=BEN)

@@ -16,7 +16,7 @@ from cloudkit import answer, service
 from fake_engine import FakeEngine
 from imagekit import CAMERA, drawn, exif, noise, opened, part, saved, uri
 from mcp import Client
-from memorykit import bytes_beside, quick, texts
+from memorykit import Meanwhile, bytes_beside, quick, texts
 from serverkit import running
 from storekit import child
 
@@ -165,6 +165,49 @@ def test_words_read_in_an_image_are_in_all_its_memories_and_in_those_to_come() -
         assert (changed.memory, changed.image.caption_by) == ("Groceries", "user")
         looking.set_read(memory, first.image.id, "done", "milk")
         assert memory.get(second.id).memory == "Photo: Groceries\nText in it: milk"  # type: ignore[union-attr]
+
+
+def test_an_edit_is_not_lost_while_the_text_or_a_caption_of_its_image_is_stored() -> None:
+    embedder = Meanwhile()
+    with quick(embedder=embedder) as memory:
+        (read,) = add(memory, SMALL, said="My bike")
+        embedder.act = lambda: memory.update(read.id, "My sister's bike")
+        looking.set_read(memory, read.image.id, "done", READ)
+        assert memory.get(read.id).memory == f"Photo: My sister's bike\nText in it: {READ}"  # type: ignore[union-attr]
+        (seen,) = add(memory, LARGE)
+        embedder.act = lambda: memory.update(seen.id, "Grandma's cat")
+        looking.set_caption(memory, seen.id, "a dog on a sofa", "vlm")
+        kept = memory.get(seen.id)
+        assert kept is not None and kept.image is not None
+        assert (kept.memory, kept.image.caption_by) == ("Grandma's cat", "user")
+        (turn, photo) = memory.add("My boat", images=[SMALL], user_id="ana", infer=False)
+        embedder.act = lambda: memory.update(photo.id, "Tom's boat")
+        memory.delete(turn.id)
+        assert memory.get(photo.id).memory == "Tom's boat"  # type: ignore[union-attr]
+
+
+def test_an_image_that_comes_while_its_text_is_stored_gets_the_text_too() -> None:
+    embedder = Meanwhile()
+    with quick(embedder=embedder) as memory:
+        (first,) = add(memory, SMALL)
+        embedder.act = lambda: add(memory, SMALL, said="Again")
+        looking.set_read(memory, first.image.id, "done", READ)
+        assert texts(memory.get_all(filters={"kind": "image"})) == [
+            f"Photo\nText in it: {READ}",
+            f"Photo: Again\nText in it: {READ}",
+        ]
+
+
+def test_nothing_is_stored_of_an_image_that_is_erased_while_its_text_is_embedded() -> None:
+    embedder = Meanwhile()
+    with quick(embedder=embedder) as memory:
+        (photo,) = add(memory, SMALL)
+        embedder.act = lambda: memory.erase(photo.id)
+        looking.set_read(memory, photo.image.id, "done", READ)
+        (photo,) = add(memory, SMALL)
+        embedder.act = lambda: memory.erase(photo.id)
+        looking.set_caption(memory, photo.id, "a dog", "vlm")
+        assert memory.store.counts()["memories"] == 0
 
 
 def test_a_photo_loses_the_words_of_its_deleted_message_and_keeps_what_was_read_in_it() -> None:
@@ -492,6 +535,9 @@ def test_the_command_line_takes_images_with_and_without_words(empty_home: Path) 
     out = empty_home / "out.png"
     invoke("get", both[1]["id"], "--picture", str(out))
     assert out.read_bytes() == picture.read(SMALL).data
+    assert invoke("get", both[1]["id"], "--picture", "-").stdout_bytes == picture.read(SMALL).data
+    mixed = invoke("get", both[1]["id"], "--picture", "-", "--json", code=2)
+    assert "give --picture a FILE" in mixed.stderr and mixed.stdout == ""
     none = invoke("get", both[0]["id"], "--picture", str(empty_home / "none.png"), code=1)
     assert "has no picture" in none.stderr and not (empty_home / "none.png").exists()
     (empty_home / "note.png").write_text("hello")

@@ -80,6 +80,25 @@ def test_a_time_that_is_none_is_none(value: str) -> None:
     assert picture.read(saved(drawn(), "JPEG", exif=wrong)).taken_at is None
 
 
+@pytest.mark.parametrize("zone", ["   :  ", "+9:00", "+99:00", "local"])
+def test_a_time_with_a_zone_that_is_none_is_read_as_one_without(zone: str) -> None:
+    wrong, without = exif(), exif()
+    wrong.get_ifd(0x8769)[0x9011] = zone
+    del without.get_ifd(0x8769)[0x9011]
+    found = picture.read(saved(drawn(), "JPEG", exif=wrong)).taken_at
+    assert found == picture.read(saved(drawn(), "JPEG", exif=without)).taken_at is not None
+
+
+def test_a_photo_with_a_damaged_exif_is_read_without_it() -> None:
+    plain = saved(drawn(), "JPEG")
+    for damaged in (b"Exif\0\0garbage!", b"Exif\0\0MM\0*\xff\xff\xff\xff", b"Exif\0\0II"):
+        segment = b"\xff\xe1" + struct.pack(">H", len(damaged) + 2) + damaged
+        found = picture.read(plain[:2] + segment + plain[2:], place=True)
+        assert (found.taken_at, found.place) == (None, None)
+        assert found.data == picture.read(plain).data
+        assert picture.pixels(plain[:2] + segment + plain[2:], 100).shape == (75, 100, 3)
+
+
 def test_a_place_that_is_none_is_none() -> None:
     for wrong in ((59.0, 54.0), (999.0, 0.0, 0.0), (59.0,) * 4):
         given = exif()
@@ -93,6 +112,16 @@ def test_every_mode_gives_the_same_hash_and_a_thumbnail(mode: str) -> None:
     found = picture.read(saved(grey.convert("RGB").convert(mode), "TIFF"))
     assert _apart(found.phash, picture.read(saved(grey)).phash) <= 4
     assert opened(found.thumbnail).mode == "RGB"
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.float32])
+def test_a_picture_of_32_bits_is_kept_in_its_whole_size(kind: type) -> None:
+    grey = drawn((900, 700)).convert("L")
+    found = picture.read(saved(Image.fromarray(np.asarray(grey).astype(kind) * 1000), "TIFF"))
+    kept = opened(found.data)
+    assert kept.size == (found.width, found.height) == (900, 700)
+    assert _apart(found.phash, picture.read(saved(grey)).phash) <= 4
+    assert max(opened(found.thumbnail).size) == picture.THUMBNAIL
 
 
 def test_sixteen_bits_and_a_cmyk_jpeg_are_seen_as_they_look() -> None:

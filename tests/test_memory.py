@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_engine import FakeEngine
-from memorykit import CALLS, BagOfWords, call, quick, texts
+from memorykit import CALLS, BagOfWords, Meanwhile, call, quick, texts
 
 from edgemem import Memory
 from edgemem.errors import DimensionMismatch, InputError, StoreError
@@ -191,6 +191,21 @@ def test_new_metadata_beside_the_same_words_takes_no_fact_and_no_mark_away() -> 
         assert texts(memory.get_all()) == ["I live in Oslo.", "User lives in Oslo"]
         kept = memory.get(turn.id)
         assert kept is not None and kept.metadata == {"topic": "home", "never_send": True}
+
+
+def test_a_mark_that_comes_while_new_words_are_embedded_stays() -> None:
+    embedder = Meanwhile()
+    with quick(embedder=embedder) as memory:
+        turn = memory.add("I have diabetes", infer=False)[0]
+
+        def mark() -> None:
+            with memory.store.transaction() as tx:
+                set_never_send(tx, turn.id, True)
+
+        embedder.act = mark
+        memory.update(turn.id, "I have type 1 diabetes", metadata={"topic": "health"})
+        kept = memory.get(turn.id)
+        assert kept is not None and kept.metadata == {"topic": "health", "never_send": True}
 
 
 def test_delete_takes_out_of_answers_and_keeps_history(memory: Memory) -> None:

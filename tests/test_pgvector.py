@@ -6,6 +6,7 @@ reached by a socket. PostgreSQL refuses to run as root, so root runs it as the u
 
 from __future__ import annotations
 
+import io
 import os
 import pwd
 import shutil
@@ -18,7 +19,7 @@ from pathlib import Path
 import pytest
 from clikit import Run
 from memorykit import BagOfWords
-from storekit import ADA, DIM, T0, T1, add, memory, turn, unit
+from storekit import ADA, DIM, T0, T1, add, memory, relate, turn, unit
 
 from edgemem import Memory
 from edgemem.pipeline import upkeep
@@ -110,6 +111,21 @@ def test_what_is_loaded_is_what_was_stored(server: Psql, tmp_path: Path) -> None
     assert [float(x) for x in row[1:-1].split(",")] == pytest.approx(vectors["m2"][2], abs=1e-7)
     with pytest.raises(AssertionError, match=f"expected {DIM} dimensions, not 2"):
         server("UPDATE vectors SET embedding = '[1,2]'")
+
+
+def test_the_next_home_ends_the_one_before_there_as_here() -> None:
+    with Store.open(":memory:") as store:
+        for id, home, began in (("m1", "Oslo", T0), ("m2", "Rome", T1)):
+            add(store, memory(id, f"Ana lives in {home}", valid_from=began))
+            with store.transaction() as tx:
+                relate(tx, id, f"Ana lives_in {home}")
+        out = io.StringIO()
+        upkeep.export_pgvector(store, out)
+    rows = out.getvalue().partition("COPY relations FROM stdin;\n")[2].splitlines()[:2]
+    assert [row.split("\t")[5:] for row in rows] == [
+        ["Oslo", "place", T0, T1, "m2"],
+        ["Rome", "place", T1, "\\N", "\\N"],
+    ]
 
 
 def test_a_second_load_takes_along_what_was_erased_since_and_leaves_other_stores_alone(

@@ -9,6 +9,7 @@ Data goes to stdout; progress, notes, questions and errors go to stderr.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -22,6 +23,7 @@ __all__ = ["cli", "main"]
 def main() -> None:
     """Runs the command line: the entry point of `edgemem` and `python -m edgemem`."""
     _replace_closed_streams()
+    _choose_encoding()
     try:
         cli(prog_name="edgemem")
     finally:
@@ -33,6 +35,16 @@ def _replace_closed_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+
+
+def _choose_encoding() -> None:
+    """Makes files and pipes UTF-8, as exports are read. A terminal keeps its own encoding, and
+    shows "?" for a character that this lacks."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        if sys.stdout.isatty():
+            sys.stdout.reconfigure(errors="replace")
+        else:
+            sys.stdout.reconfigure(encoding="utf-8")
 
 
 def _drop_unwritten() -> None:

@@ -229,6 +229,8 @@ def _draw_relations(told: Iterable[Relation], entity: str | None) -> None:
 @memory_option
 def get(memory_id: str, memory: Memory, picture: IO[bytes] | None) -> None:
     """Show one memory, and what was said that it was taken from."""
+    if picture is not None and picture.name == "-" and wants_json():
+        raise click.UsageError("--picture - and --json would both print; give --picture a FILE.")
     item = memory.get(memory_id)
     if item is None:
         raise no_memory(memory, memory_id)
@@ -236,6 +238,8 @@ def get(memory_id: str, memory: Memory, picture: IO[bytes] | None) -> None:
         if item.image is None or (image := memory.image(item.image.id)) is None:
             raise InputError(f"{memory_id} has no picture. `edgemem list` shows those that have.")
         picture.write(image.data)
+        if picture.name == "-":
+            return
     shown = item.to_dict()
     lines = [
         f"{key}\t{value if key == 'memory' else one_line(str(value))}"
@@ -301,7 +305,10 @@ def delete(
             for memory_id in ids:  # first, so that an unknown id leaves all in place
                 if memory.get(memory_id) is None:
                     raise no_memory(memory, memory_id)
-            changes = [memory.delete(memory_id) for memory_id in dict.fromkeys(ids)]
+            changes = []
+            for memory_id in dict.fromkeys(ids):
+                if memory.get(memory_id) is not None:  # a turn takes its facts along
+                    changes.append(memory.delete(memory_id))
             facts = memory.store.get(
                 [change.id for change in changes if change.kind == "fact"], include_deleted=True
             )

@@ -16,7 +16,7 @@ import struct
 import warnings
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -49,6 +49,7 @@ THUMBNAIL = 256
 OUTGOING = 512
 """Pixels of the longest side of an image for the cloud, where low detail means this size."""
 _DRAFT = 2 * THUMBNAIL  # least pixels of a JPEG's longest side when it is decoded for a thumbnail
+_BAND = 256  # rows
 _HASH, _HASHED = 8, 32  # frequencies and pixels of a perceptual hash, per side
 MIMES: dict[str, ImageMime] = {
     "JPEG": "image/jpeg",
@@ -90,7 +91,7 @@ def read(source: bytes | str | Path, *, place: bool = False) -> Picture:
     data = _bytes(source)
     kind = _kind(data)
     with _opened(data, kind) as image:
-        exif, orientation = image.getexif(), _turn(image)
+        exif, orientation = _exif(image), _turn(image)
         animated = bool(getattr(image, "is_animated", False))
         width, height = image.size[::-1] if orientation >= 5 else image.size
         taken_at, where = _taken_at(exif), _place(exif) if place else None
@@ -237,7 +238,7 @@ def _pillow() -> Any:
 
 def _turn(image: Image.Image) -> int:
     """How the picture lies in its file: EXIF's orientation, 1 to 8; 1 is upright."""
-    turn = image.getexif().get(_ORIENTATION, 1)
+    turn = _exif(image).get(_ORIENTATION, 1)
     # Pillow turns a TIFF upright by itself.
     known = isinstance(turn, int) and 2 <= turn <= 8 and image.format != "TIFF"
     return turn if known else 1
@@ -253,6 +254,8 @@ def _upright(image: Image.Image, orientation: int, longest: int) -> Image.Image:
     if image.format in ("JPEG", "MPO"):
         image.draft("RGB", (longest, longest))
     image.load()
+    if image.mode in ("I", "F"):
+        image.thumbnail((longest, longest), Image.Resampling.NEAREST)
     image = _eight_bit(image)
     image.thumbnail((longest, longest), reducing_gap=2.0)
     if "A" in image.getbands():
@@ -260,6 +263,7 @@ def _upright(image: Image.Image, orientation: int, longest: int) -> Image.Image:
         on.alpha_composite(image.convert("RGBA"))
         image = on
     image = image.convert("RGB")
+    image.info = {}  # a damaged EXIF would be read again
     image.getexif()[_ORIENTATION] = orientation
     return ImageOps.exif_transpose(image)
 
@@ -273,11 +277,18 @@ def _eight_bit(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I;16"):
         return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     if image.mode in ("I", "F"):
-        image.thumbnail((_DRAFT, _DRAFT), Image.Resampling.NEAREST)
-        values = np.nan_to_num(np.asarray(image, dtype=np.float64), posinf=0.0, neginf=0.0)
-        low, high = values.min(), values.max()
-        return Image.fromarray((255 * (values - low) / ((high - low) or 1)).astype(np.uint8))
+        low = min(band.min() for band in _bands(image))
+        span = (max(band.max() for band in _bands(image)) - low) or 1
+        grey = [(255 * (band - low) / span).astype(np.uint8) for band in _bands(image)]
+        return Image.fromarray(np.concatenate(grey))
     return image.convert("RGBA" if image.has_transparency_data else "RGB")
+
+
+def _bands(image: Image.Image) -> Iterator[NDArray[np.float64]]:
+    """The finite values of a picture in one channel, some rows at a time: whole they are large."""
+    for top in range(0, image.height, _BAND):
+        band = image.crop((0, top, image.width, min(top + _BAND, image.height)))
+        yield np.nan_to_num(np.asarray(band, dtype=np.float64), posinf=0.0, neginf=0.0)
 
 
 def _phash(small: Image.Image) -> str:
@@ -300,14 +311,30 @@ def _phash(small: Image.Image) -> str:
 # -- metadata ----------------------------------------------------------------------------------
 
 
+def _exif(image: Image.Image) -> Image.Exif:
+    """A picture's EXIF; an empty one if it is damaged, as the pixels may be whole."""
+    from PIL import Image
+
+    try:
+        exif = image.getexif()
+        for block in (_EXIF, _GPS):
+            exif.get_ifd(block)
+        for tag in (_ORIENTATION, _TIME):
+            exif.get(tag)
+    except Exception:  # Pillow's parsers raise anything
+        return Image.Exif()
+    return exif
+
+
 def _taken_at(exif: Image.Exif) -> str | None:
-    """When the photo was taken, ISO-8601 UTC, or None. Without a zone: this machine's."""
+    """When the photo was taken, ISO-8601 UTC, or None. Without a valid zone: this machine's."""
     inner = exif.get_ifd(_EXIF)
     text, offset = inner.get(_TAKEN) or exif.get(_TIME), inner.get(_OFFSET)
     try:
         moment = datetime.strptime(str(text).strip("\0 ")[:19], "%Y:%m:%d %H:%M:%S")
-        zone = str(offset).strip("\0 ") if offset else ""
-        return to_utc(moment.isoformat() + zone)
+        with suppress(ValueError):
+            return to_utc(moment.isoformat() + str(offset or "").strip("\0 "))
+        return to_utc(moment)
     except ValueError:
         return None
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXTRACT",
+    "Outdated",
     "Told",
     "added",
     "conclude",
@@ -56,6 +59,7 @@ __all__ = [
     "nearest",
     "new_id",
     "pairs_to_extract",
+    "redone",
     "rewritten",
     "said",
     "stored_turn",
@@ -70,6 +74,8 @@ NEAREST = 10  # Mem0's s: memories that a new fact is compared with
 _FIRST_RETRY_S, _LAST_RETRY_S = 60.0, 86_400.0  # doubled from one failure to the next
 
 Vectors = NDArray[np.float32]
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Told(NamedTuple):
@@ -183,6 +189,25 @@ def rewritten(memory: Memory, item: MemoryItem, text: str) -> dict[str, Any]:
     indexed = search_text(text, speaker=speaker, when=item.valid_from)
     (vectors,) = memory.embedder.embed_chunks([embedded_text(indexed)])
     return {"memory": text, "search_text": indexed, "vectors": vectors, "updated_at": utc_now()}
+
+
+class Outdated(Exception):
+    """A memory is no longer as it was read, so what was made of it must not be written."""
+
+
+def redone(write: Callable[P, R]) -> Callable[P, R]:
+    """A function that reads memories, embeds and writes; it begins anew if it raises Outdated.
+
+    No transaction is open while it embeds, so somebody else may change the memories meanwhile.
+    """
+
+    @wraps(write)
+    def anew(*args: P.args, **kwargs: P.kwargs) -> R:
+        while True:
+            with suppress(Outdated):
+                return write(*args, **kwargs)
+
+    return anew
 
 
 def pairs_to_extract(

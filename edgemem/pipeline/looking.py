@@ -15,8 +15,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.errors import ContextOverflow, EdgememError, InputError, ModelError, StoreError
+from edgemem.errors import ContextOverflow, EdgememError, InputError, ModelError
 from edgemem.images import picture
 from edgemem.images.ocr import LONGEST, Ocr
 from edgemem.inputs import NO_WORDS
 from edgemem.language import content_words, day_text, share
-from edgemem.pipeline.ingest import Told, rewritten
+from edgemem.pipeline.ingest import Outdated, Told, redone, rewritten
 from edgemem.results import (
     Hit,
     ImageLine,
@@ -65,9 +65,12 @@ _MOST = 4  # images shown at once: each gets a share of the window
 
 
 class Retold(NamedTuple):
-    """An image's memory (its id) with another caption: what `Transaction.update_memory` takes."""
+    """An image's memory as it was read, and what to store of it for another caption.
 
-    memory_id: str
+    words: what `Transaction.update_memory` takes.
+    """
+
+    old: MemoryItem
     caption: str | None
     caption_by: str | None
     words: dict[str, Any]
@@ -113,6 +116,7 @@ def photos(
     return found
 
 
+@redone
 def set_read(
     memory: Memory, id: str, state: str, text: str | None = None, boxes: str | None = None
 ) -> None:
@@ -120,33 +124,37 @@ def set_read(
 
     state: "done" or "failed". boxes: JSON. Does nothing if the image was erased meanwhile.
     """
-    held = memory.store
-    seen = images.image(held, id, with_data=False)
+    seen = images.image(memory.store, id, with_data=False)
     if seen is None:
         return
-    shown = {each.memory_id: each.caption for each in images.shown_by(held, id)} if text else {}
+    items = _showing(memory, id)
     made = [
-        (item.id, _reworded(memory, item, replace(seen, caption=shown[item.id], ocr_text=text)))
-        for item in held.get([*shown]).values()
+        (item.id, _reworded(memory, item, replace(seen, caption=item.image.caption, ocr_text=text)))
+        for item in items
+        if text and item.image
     ]
-    with _unless_erased(memory, id), memory._writing() as tx:
+    with memory._writing() as tx:
+        if _showing(memory, id) != items:
+            raise Outdated
         tx.set_ocr(id, state, text, boxes)
         for memory_id, words in made:
             tx.update_memory(memory_id, **words)
 
 
+@redone
 def set_caption(memory: Memory, memory_id: str, caption: str, by: str) -> None:
-    """Store the caption of a memory's image. An empty caption means that none could be found, and
-    is shown nowhere. Does nothing if the memory was erased or deleted meanwhile."""
+    """Store a caption for a memory's image, which has none. An empty caption means that none could
+    be found, and is shown nowhere. Does nothing if the image has got a caption meanwhile, or the
+    memory was erased or deleted."""
     item = memory.store.get([memory_id]).get(memory_id)
-    if item is None or item.image is None:
+    if item is None or item.image is None or item.image.caption is not None:
         return
     seen = images.image(memory.store, item.image.id, with_data=False)
     if seen is None:
         return
     caption = caption[:MAX_CAPTION_CHARS]
     words = _reworded(memory, item, replace(seen, caption=caption)) if caption else None
-    with _unless_erased(memory, seen.id), memory._writing() as tx:
+    with memory._writing(item) as tx:
         tx.set_caption(memory_id, caption, by)
         if words:
             tx.update_memory(memory_id, **words)
@@ -164,28 +172,24 @@ def retold(memory: Memory, old: MemoryItem, text: str | None) -> list[Retold]:
         if item.image and seen and item.image.caption == old.memory[:MAX_CAPTION_CHARS]:
             caption = text and text[:MAX_CAPTION_CHARS]
             words = _reworded(memory, item, replace(seen, caption=caption))
-            found.append(Retold(item.id, caption, item.image.caption_by, words))
+            found.append(Retold(item, caption, item.image.caption_by, words))
     return found
 
 
 def retell(tx: Transaction, photos: Iterable[Retold]) -> None:
     """Store what `retold` has found."""
-    for id, caption, by, words in photos:
-        tx.set_caption(id, caption, by if caption else None)
-        tx.update_memory(id, **words)
+    for old, caption, by, words in photos:
+        tx.set_caption(old.id, caption, by if caption else None)
+        tx.update_memory(old.id, **words)
+
+
+def _showing(memory: Memory, id: str) -> list[MemoryItem]:
+    ids = [shown.memory_id for shown in images.shown_by(memory.store, id)]
+    return [*memory.store.get(ids).values()]
 
 
 def _reworded(memory: Memory, item: MemoryItem, known: Picture) -> dict[str, Any]:
     return rewritten(memory, item, described(known, item.valid_from or item.created_at))
-
-
-@contextmanager
-def _unless_erased(memory: Memory, id: str) -> Iterator[None]:
-    try:
-        yield
-    except StoreError:
-        if images.image(memory.store, id, with_data=False) is not None:
-            raise  # the image was not erased, so the error has another cause
 
 
 # -- text, embeddings and captions by models -----------------------------------------------------

@@ -18,9 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from filelock import FileLock, Timeout
-
-from edgemem.cachefile import sync_folder
+from edgemem.cachefile import lock_file, sync_folder
 from edgemem.config import require
 from edgemem.errors import (
     InputError,
@@ -512,14 +510,12 @@ def work_lock(store: Path | None, threads: threading.Lock, timeout_s: float) -> 
         if mine:
             held.callback(threads.release)
         if mine and store is not None:
-            lock = FileLock(store.with_name(store.name + ".lock"), mode=0o600)
+            file, left_s = store.with_name(store.name + ".lock"), deadline - time.monotonic()
             try:
-                held.enter_context(lock.acquire(timeout=max(0.0, deadline - time.monotonic())))
-            except Timeout:
-                mine = False
+                mine = held.enter_context(lock_file(file, max(0.0, left_s)))
             except OSError as exc:
                 raise StoreFull(
-                    f"cannot make the lock file {lock.lock_file} ({exc.strerror or exc}); make its "
+                    f"cannot make the lock file {file} ({exc.strerror or exc}); make its "
                     "folder writable, free some disk space, or choose another place for the store"
                 ) from exc
         yield mine

@@ -21,13 +21,13 @@ A key in COLUMNS is that column. Every other key is a path into `metadata`, in w
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeGuard
 
 from edgemem.errors import InputError
+from edgemem.inputs import shown
 from edgemem.results import to_utc
 from edgemem.store.rows import LISTED, as_json
 
@@ -78,7 +78,7 @@ def compile_filters(filters: Mapping[str, Any]) -> Where:
 def _group(filters: object, depth: int) -> tuple[Where, int]:
     if not isinstance(filters, Mapping):
         raise InputError(
-            f"filters must be a mapping such as {{'city': 'Oslo'}}, not {_show(filters)}"
+            f"filters must be a mapping such as {{'city': 'Oslo'}}, not {shown(filters)}"
         )
     if depth > MAX_DEPTH:
         raise InputError(f"filters are nested deeper than {MAX_DEPTH} levels; flatten them")
@@ -86,7 +86,7 @@ def _group(filters: object, depth: int) -> tuple[Where, int]:
     total = 0
     for key, value in filters.items():
         if not isinstance(key, str):
-            raise InputError(f"filter key {_show(key)} is not text; use the name of a field")
+            raise InputError(f"filter key {shown(key)} is not text; use the name of a field")
         if key in COMBINERS:
             where, count = _combined(key, value, depth)
         else:
@@ -101,7 +101,7 @@ def _combined(key: str, value: object, depth: int) -> tuple[Where, int]:
         value = [value]
     if not _is_list(value) or not value:
         raise InputError(
-            f"filter {key} takes a list of at least one mapping, not {_show(value)}; "
+            f"filter {key} takes a list of at least one mapping, not {shown(value)}; "
             f"e.g. {{'{key}': [{{'city': 'Oslo'}}]}}"
         )
     groups = [_group(item, depth + 1) for item in value]
@@ -133,7 +133,7 @@ def _field(key: str, value: object) -> tuple[Where, int]:
     for operator, operand in value.items():
         if operator not in OPERATORS:
             raise InputError(
-                f"filter {key!r} has the unknown operator {_show(operator)}; allowed are "
+                f"filter {key!r} has the unknown operator {shown(operator)}; allowed are "
                 f"{', '.join(OPERATORS)} (and for nested metadata a dotted key, "
                 f"{f'{key}.{operator}'!r})"
             )
@@ -251,9 +251,10 @@ def _number(key: str, operator: str, operand: int | float) -> tuple[str, str]:
     The number goes through SQLite's JSON reader, as the metadata does: that reader does not always
     round a decimal to the same float as Python does.
     """
-    if isinstance(operand, float) and not math.isfinite(operand):
-        raise _wrong(key, operator, operand, "a finite number")
-    return "json_extract(?, '$')", json.dumps(operand)
+    try:
+        return "json_extract(?, '$')", json.dumps(operand, allow_nan=False)
+    except ValueError as exc:  # also an integer of thousands of digits
+        raise _wrong(key, operator, operand, "a finite number") from exc
 
 
 # --- both ------------------------------------------------------------------------------------
@@ -320,13 +321,5 @@ def _is_list(value: object) -> TypeGuard[Collection[Any]]:
 def _wrong(key: str, operator: str, operand: object, allowed: str) -> InputError:
     hint = "; for one of several values use 'in'" if _is_list(operand) and operator == "eq" else ""
     return InputError(
-        f"filter {key!r}: operator {operator} takes {allowed}, not {_show(operand)}{hint}"
+        f"filter {key!r}: operator {operator} takes {allowed}, not {shown(operand)}{hint}"
     )
-
-
-def _show(value: object) -> str:
-    try:
-        text = repr(value)
-    except RecursionError:
-        text = f"a {type(value).__name__} in which too many others lie"
-    return text if len(text) <= 80 else text[:77] + "..."

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import IO, Any
 
 from edgemem.store import database
+from edgemem.store.relations import all_relations
 from edgemem.store.rows import unpack_vectors
 from edgemem.store.store import Store
 
@@ -64,12 +65,6 @@ _VECTORS = (
     "SELECT m.id, v.chunk, ?, v.vector FROM memories m CROSS JOIN vectors v ON v.memory = m.rowid "
     "WHERE m.deleted_at IS NULL ORDER BY m.rowid, v.chunk"
 )
-_RELATIONS = (
-    "SELECT r.uid, m.id, s.name, s.type, r.label, t.name, t.type, r.valid_from, r.valid_to, b.id "
-    "FROM relations r JOIN memories m ON m.rowid = r.memory JOIN entities s ON s.id = r.source "
-    "JOIN entities t ON t.id = r.target LEFT JOIN memories b ON b.rowid = r.invalidated_by "
-    "WHERE m.deleted_at IS NULL ORDER BY r.id"
-)
 _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 
@@ -87,7 +82,7 @@ def write_sql(store: Store, out: IO[str]) -> int:
         count = _copy(out, "loaded", connection.execute(_MEMORIES, (name,)))
         out.write(_REPLACE.format(store=name))
         count += _copy(out, "vectors", _embeddings(connection, dim))
-        count += _copy(out, "relations", connection.execute(_RELATIONS))
+        count += _copy(out, "relations", all_relations(connection))
         if 0 < dim <= _MAX_INDEXED_DIM:
             out.write(_HNSW)
         out.write("COMMIT;\n")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from edgemem.store.store import Store
 
 __all__ = [
+    "all_relations",
     "end_relations",
     "entities",
     "entity_ids",
@@ -212,10 +213,10 @@ def forget_entities(connection: sqlite3.Connection, memories: str) -> None:
 _ONE_AT_A_TIME = ", ".join(f"'{label}'" for label in sorted(ONE_AT_A_TIME))
 _REPLACED = "(later.id IS NOT NULL AND ifnull(r.valid_to > later.valid_from, TRUE))"
 _END = f"iif({_REPLACED}, later.valid_from, r.valid_to)"
+_BY = f"(SELECT id FROM memories WHERE rowid = iif({_REPLACED}, later.memory, r.invalidated_by))"
 _RELATION = (
-    f"r.uid, s.name, r.label, t.name, s.type, t.type, m.id, r.valid_from, {_END}, (SELECT id "
-    f"FROM memories WHERE rowid = iif({_REPLACED}, later.memory, r.invalidated_by)), {SOURCES}, "
-    "r.source, r.target, r.memory"
+    f"r.uid, s.name, r.label, t.name, s.type, t.type, m.id, r.valid_from, {_END}, {_BY}, "
+    f"{SOURCES}, r.source, r.target, r.memory"
 )
 
 
@@ -298,7 +299,8 @@ def relations_of(
         "SELECT hit.id, theirs.memory FROM hit JOIN memory_sources own ON own.memory = hit.rowid "
         "JOIN memory_sources theirs ON theirs.turn = own.turn) "
         f"SELECT {_RELATION}, told.hit FROM told CROSS JOIN {tables} "
-        f"WHERE r.memory = told.fact AND {' AND '.join(conditions)} ORDER BY r.id",
+        f"WHERE r.memory = told.fact AND {' AND '.join(conditions)} "
+        "ORDER BY coalesce(r.valid_from, m.created_at), r.id",
         as_json(memories),
         *first,
         *params,
@@ -310,6 +312,20 @@ def relations_of(
             best[row[13]] = max(best.get(row[13], 0.0), scores[row[14]])
     found = _merged(dict.fromkeys(row[:14] for row in rows), best)
     return sorted(found, key=lambda relation: -(relation.score or 0.0))
+
+
+def all_relations(connection: sqlite3.Connection) -> Iterable[tuple[Any, ...]]:
+    """Each relation of a fact that is not deleted, in the order in which they were stored.
+
+    Rows: uid, id of the fact, name and type of the source, label, name and type of the target,
+    valid_from, valid_to, id of the fact that ended it. Ends are those of `relations`.
+    """
+    tables, params = _joined(EVERYBODY)
+    return connection.execute(
+        f"SELECT r.uid, m.id, s.name, s.type, r.label, t.name, t.type, r.valid_from, {_END}, {_BY} "
+        f"FROM {tables} WHERE m.deleted_at IS NULL ORDER BY r.id",
+        params,
+    )
 
 
 def _visible(scope: Scope, at: str | None, include_invalid: bool) -> tuple[list[str], list[Any]]:
