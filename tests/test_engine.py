@@ -267,7 +267,7 @@ def test_a_schema_of_too_many_repetitions_is_refused(engine, schema):
 
 
 def test_repetitions_in_each_other_are_followed(engine):
-    schema = {"type": "string", "pattern": "^([a-z]{0,100}){0,100}$"}
+    schema = {"type": "string", "pattern": "^([a-z]{0,100}){0,100}$", "description": "{2026}"}
     assert engine.generate(CHAT, max_tokens=4, schema=schema).text
 
 

@@ -231,7 +231,10 @@ def chat_formatter(template: str, *, eos: str, bos: str) -> Callable[..., Any]:
 _MOST_REPEATED = 1_000
 """Most repetitions in a schema. The converter writes one level of brackets for each, and llama.cpp
 crashes on some ten thousand levels."""
-_REPEATED = re.compile(r'"(?:min|max)(?:Length|Items)": (\d+)|\{(\d*),?(\d*)\}')
+_REPEATED = re.compile(
+    r'"(?:min|max)(?:Length|Items)": (?P<count>\d+)|"pattern": "(?P<pattern>(?:[^"\\]|\\.)*)"'
+)
+_BRACES = re.compile(r"(?<=[{,])\d+(?=[,}])")
 
 
 def grammar(schema: Mapping[str, Any]) -> bytes:
@@ -249,7 +252,11 @@ def grammar(schema: Mapping[str, Any]) -> bytes:
 def _grammar(schema: str) -> bytes:
     from llama_cpp.llama_grammar import json_schema_to_gbnf
 
-    counts = (int(n) for found in _REPEATED.findall(schema) for n in found if n)
+    counts = [
+        int(count)
+        for found in _REPEATED.finditer(schema)
+        for count in ([found["count"]] if found["count"] else _BRACES.findall(found["pattern"]))
+    ]
     if max(counts, default=0) > _MOST_REPEATED:
         raise ValueError(f"at most {_MOST_REPEATED} repetitions are allowed")
     return str(json_schema_to_gbnf(schema)).encode("utf-8")
