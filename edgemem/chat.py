@@ -50,7 +50,6 @@ from edgemem.pipeline.recall import (
     overview,
     quotes,
     recall,
-    since,
     sources,
     telling,
     told_of,
@@ -553,11 +552,9 @@ class Chat:
         if len(past) > 1 and past[-1].role == "assistant":
             before = past[-2].content, past[-1].content
         told = partial(quotes, self.memory, asked.text, sources(evidence) if quoting else ())
-        later = partial(since, self.memory, Scope(**self._ids()), asked.text, evidence)
         return generation.answer(
             engine, asked.text, evidence, speaker="User", before=before, asked_at=asked.said_at,
             unknown=asked.unknown, quotes=told, guesses=guesses, embedder=self.memory.embedder,
-            since=tuple if before else later,  # "and where?" alone does not say of what
         )  # fmt: skip
 
     def _stream(self, asked: _Asked, turn: _Turn) -> tuple[Stream, _Turn]:

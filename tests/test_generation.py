@@ -252,52 +252,6 @@ def test_an_answer_counts_for_more_where_what_stands_around_it_is_near(question,
     assert engine.options["choose"](answers) == taken
 
 
-class Rereader(Recorder):
-    """An expert that answers one thing at first and another when it reads again."""
-
-    def __init__(self, *answers):
-        super().__init__()
-        self.answers = list(answers)
-        self.prompts = []
-
-    def expert(self, stage):
-        return True
-
-    def stream(self, prompt, **options):
-        self.prompts.append(prompt)
-        text, p = self.answers.pop(0)
-        self.pieces, self.log_p = [f" {text}"], np.log(p)
-        return super().stream(prompt, **options)
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "told"),
-    [
-        (("Ingvild", 0.9), ("Jonas", 0.5), "Jonas"),
-        (("Ingvild", 0.9), ("Jonas", 0.1), "Ingvild"),  # a guess
-        (("Ingvild", 0.9), ("Ingvild", 0.9), "Ingvild"),  # both told it
-        (("Ingvild", 0.9), ("wool", 0.9), "Ingvild"),  # was told before, too
-        (("Ingvild", 0.9), ("Kari", 0.9), "Ingvild"),  # nobody told it
-        (("Ingvild", 0.9), (NOT_KNOWN, 0.9), "Ingvild"),
-    ],
-)
-def test_a_change_told_in_other_words_is_read_again_and_replaces_the_value(first, second, told):
-    engine = Rereader(first, second)
-    old = [said(f"{thing}.") for thing in ("A cat", "I sell wool", "Ingvild helps", "B", "C", "D")]
-    since = [said("Jonas takes over after Ingvild, and loves wool.")]
-    reply = answer(engine, "Who helps?", old, speaker="Ana", since=lambda: since)
-    assert "".join(reply).strip() == told == reply.result.text.strip()
-    again = engine.prompts[1]
-    assert "Jonas" in again and "A cat" not in again and "Jonas" not in engine.prompts[0]
-
-
-@pytest.mark.parametrize("first", [("Ingvild", 0.1), (NOT_KNOWN, 0.9)])
-def test_a_guess_or_refusal_is_not_read_again(first):
-    engine = Rereader(first)
-    answered = answer(engine, "Who?", [said("Ingvild.")], speaker="Ana", since=lambda: [said("x")])
-    assert "".join(answered) and engine.answers == []
-
-
 @pytest.mark.parametrize(("log_p", "told"), [(-0.6, "How sad."), (-0.8, NOTED)])
 def test_what_is_told_gets_an_experts_reply_only_if_it_is_probable(log_p, told):
     engine = Recorder(pieces=("How", " sad."), log_p=log_p)

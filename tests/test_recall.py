@@ -17,7 +17,6 @@ from edgemem.pipeline.recall import (
     overview,
     quotes,
     recall,
-    since,
     sources,
     told_of,
 )
@@ -216,21 +215,6 @@ def test_a_question_about_now_is_shown_the_newest_last(memory, newest_first):
     for text, day in reversed(told) if newest_first else told:
         tell(memory, text, day)
     assert sentences(shown(memory, "Where do I work now?")) == said
-
-
-def test_a_change_is_found_by_the_words_of_what_it_changes(memory):
-    tell(memory, "I have Ingvild to help in the shop, she studies fish.")
-    tell(memory, "Jonas takes over after Ingvild and begins on Monday.", DAYS[1])
-    tell(memory, "Ingvild said that the shop is cold.", DAYS[0])
-    tell(memory, "The fish was good.", DAYS[2])
-    question = "Who have I to help in the shop?"
-    hits = memory.search(question, user_id="ana", top_k=1)
-    shown = recall(memory, question, hits, most=6, whole=True, ended=True)
-    found = [e.text for e in since(memory, Scope(user_id="ana"), question, shown)]
-    assert found == ["Jonas takes over after Ingvild and begins on Monday."]
-    past = "Who did I have to help in the shop before?"
-    assert since(memory, Scope(user_id="ana"), past, shown) == ()
-    assert since(memory, Scope(user_id="bob"), question, shown) == ()
 
 
 def test_the_hits_are_those_of_what_is_shown_the_most_telling_first(memory):

@@ -30,10 +30,8 @@ from edgemem.language import (
     leans_back,
     named,
     parts_of,
-    proper_names,
     sentences,
     share,
-    words,
 )
 from edgemem.pipeline.lasting import KINDS, lasting
 from edgemem.results import Evidence, Hit, Message, Scope, at_day, local_time
@@ -55,7 +53,6 @@ __all__ = [
     "overview",
     "quotes",
     "recall",
-    "since",
     "sources",
     "telling",
     "told_of",
@@ -77,9 +74,6 @@ _PARTS, _OF_A_PART = 6, 4  # parts of a task that are searched for, hits of each
 _QUOTED = 3  # sentences beside an answer that is not reliable
 _NEWEST = 100  # facts; as many as the window could hold
 _LETTER, _RUNS_ON = 32, 0.8  # least characters, and share of the longest line, of one that runs on
-_WIDE = 40  # hits of a search for changes
-_CHANGED, _CHANGES = 2, 2  # sentences that may have changed, and turns that may tell it
-_TIED = 1.0  # least number of its names plus share of its words that such a turn has
 _CLOCK = 0.42  # cosine from which a question is about the day or the time
 
 
@@ -121,36 +115,6 @@ def recall(
     past = asks_for_past(question) or asks_of_a_day(question)
     newest_last = asks_for_now(question) or (whole and not past)
     return _oldest_first(best) if newest_last else tuple(best)
-
-
-def since(
-    memory: Memory, scope: Scope, question: str, shown: Sequence[Evidence]
-) -> tuple[Evidence, ...]:
-    """What was told after what is shown, and may have changed it; none for a question of the past.
-
-    A change is often told in words that the question does not have: of who helps in the shop,
-    "Jonas takes over after Ingvild". So these are, of the hits of a wide search, the turns with
-    most names and words of the sentences nearest to the question that were told before them.
-    """
-    if asks_for_past(question) or asks_of_a_day(question):
-        return ()
-    hits = memory.search(question, top_k=_WIDE, **asdict(scope))
-    near = _nearest_sentences(memory, question, shown)[:_CHANGED]
-    known = {evidence.text for evidence in shown}
-    tied: list[tuple[float, Evidence]] = []
-    for new in evidence_of(memory, None, hits):
-        before = [old.text for old in near if (old.when or "") < (new.when or "")]
-        ties = max((_ties(old, new.text) for old in before), default=0.0)
-        if new.text not in known and ties >= _TIED:
-            tied.append((ties, new))
-    tied.sort(key=lambda one: -one[0])
-    return tuple(new for _, new in tied[:_CHANGES])
-
-
-def _ties(old: str, new: str) -> float:
-    """How many names of a sentence a text has, and the share of its words."""
-    said = {word.lower() for word in proper_names(old)} & {*words(new)}
-    return len(said) + share(content_words(old), new)
 
 
 def quotes(memory: Memory, question: str, hits: Sequence[Hit]) -> tuple[Evidence, ...]:

@@ -115,7 +115,6 @@ EXPERT_ANSWER_TOKENS = 64
 _BRANCHES = 4  # answers of an expert that are compared
 _AROUND = 12  # words to each side of an answer in a memory
 _NEAR = 8.0  # of the cosine, beside the logarithm of an answer's probability
-_KEPT = 3  # memories beside those that may have changed the answer
 _PLACES = 6  # of an answer in the memories; more are a common word
 _EARLIER_CHARS = 150  # of the previous message, and of its answer
 _EXAMPLES = """On 3 March 2024, User said: "I moved from Ghent to Antwerp because of the new job."
@@ -147,7 +146,6 @@ def answer(
     quotes: Callable[[], Sequence[Evidence]] = tuple,
     guesses: bool = True,
     embedder: Embedder | None = None,
-    since: Callable[[], Sequence[Evidence]] = tuple,
 ) -> Stream:
     """Answer a question from memories, the most relevant last in the sequence.
 
@@ -156,76 +154,34 @@ def answer(
     finds none in the memories. quotes: gives what stands below an expert's answer that is not
     reliable, or in its place. guesses: whether an answer that is hardly probable counts as one.
     embedder: ranks an expert's likeliest answers; None takes the one that the expert writes first.
-    since: gives memories that may have changed what an expert answers (`_changed`). Memories that
-    do not fit the context window beside more relevant ones are left out. Raises ContextOverflow
-    when the question alone does not fit.
+    Memories that do not fit the context window beside more relevant ones are left out. Raises
+    ContextOverflow when the question alone does not fit.
     """
     expert = engine.expert("generation")
     # A small model names a day, and cannot count the days until then.
     asked = (counts_down(question) or question) if expert else question
     write = partial(expert_prompt, before=before, asked_at=asked_at) if expert else _prompt
     most = EXPERT_ANSWER_TOKENS if expert else MAX_ANSWER_TOKENS
+    shown: list[Evidence] = []
+    for memory in reversed(memories):
+        prompt = write(asked, [memory, *shown], speaker)
+        if engine.count_tokens(prompt) + most <= engine.n_ctx:
+            shown.insert(0, memory)
+    prompt = write(asked, shown, speaker)
     # Cached in a file: else each process computes it at its first answer, much of a cold start.
     beginning = f"{EXPERT_PROMPT}\n\n" if expert else _EXAMPLES
     engine.warm("generation", beginning, folder=cache_dir() / "prefixes")
-
-    def read(memories: Sequence[Evidence]) -> tuple[Stream, str]:
-        """The answer from memories, and the prompt."""
-        shown: list[Evidence] = []
-        for memory in reversed(memories):
-            prompt = write(asked, [memory, *shown], speaker)
-            if engine.count_tokens(prompt) + most <= engine.n_ctx:
-                shown.insert(0, memory)
-        prompt = write(asked, shown, speaker)
-        told = [shown_text(memory) for memory in shown]
-        options: Options = {"max_tokens": most, "stop": ("\n",), "stage": "generation"}
-        if not expert:
-            options["within"] = told or None
-        else:
-            options["fork"] = expert_target(None), expert_target("Yes"), SURE
-        if expert and embedder is not None:
-            options["branches"] = _BRANCHES
-            options["choose"] = partial(_best, embedder, asked, told)
-        return engine.stream(prompt, **options), prompt
-
+    options: Options = {"max_tokens": most, "stop": ("\n",), "stage": "generation"}
     if not expert:
-        return read(memories)[0]
-    first = read(memories)  # so that errors are raised here
-    again = partial(_changed, read, memories, since)
-    return Stream(_checked(first, again, question, asked_at, unknown, quotes, guesses=guesses))
-
-
-def _changed(
-    read: Callable[[Sequence[Evidence]], tuple[Stream, str]],
-    memories: Sequence[Evidence],
-    since: Callable[[], Sequence[Evidence]],
-) -> tuple[Generation, str] | None:
-    """An expert's answer from what was told since, with its prompt; None if that tells no other.
-
-    Of a value and its change, told in other words than the question's, an expert answers the value
-    if it reads much else. So it reads the change again, with the newest of the others. That counts
-    if it is no guess, and is told there alone.
-    """
-    if not (later := since()):
-        return None
-    few = sorted((*memories[-_KEPT:], *later), key=lambda memory: memory.when or "")
-    stream, prompt = read(few)
-    result = _whole(stream)
-    told, known = ([shown_text(m) for m in of_them] for of_them in (later, memories))
-    sure = math.exp(result.log_p) >= _GUESSED and not _refuses(result.text)
-    told_since = _places(told, result.text) and not _places(known, result.text)
-    return (result, prompt) if sure and told_since else None
-
-
-def _whole(stream: Stream) -> Generation:
-    """A stream's result, after reading it to its end."""
-    try:
-        for _ in stream:
-            pass
-    finally:
-        stream.close()
-    assert stream.result is not None
-    return stream.result
+        options["within"] = [shown_text(memory) for memory in shown] or None
+        return engine.stream(prompt, **options)
+    options["fork"] = expert_target(None), expert_target("Yes"), SURE
+    if embedder is not None:
+        told = [shown_text(memory) for memory in shown]
+        options["branches"] = _BRANCHES
+        options["choose"] = partial(_best, embedder, asked, told)
+    stream = engine.stream(prompt, **options)
+    return Stream(_checked(stream, question, asked_at, prompt, unknown, quotes, guesses=guesses))
 
 
 def _best(
@@ -305,27 +261,28 @@ def reliable(answer: str, log_p: float, question: str) -> bool:
 
 
 def _checked(
-    first: tuple[Stream, str],
-    again: Callable[[], tuple[Generation, str] | None],
+    stream: Stream,
     question: str,
     asked_at: str | None,
+    prompt: str,
     unknown: str,
     quotes: Callable[[], Sequence[Evidence]],
     *,
     guesses: bool,
 ) -> Generator[str, None, Generation]:
-    """An expert's answer in one piece. first: its answer, and the prompt; again: another one that
-    replaces it, unless it is a guess.
+    """An expert's answer in one piece.
 
     A refusal (`NOT_KNOWN` or nothing) is replaced by `unknown`, and so is a guess unless `guesses`.
     A guess, which is also a day where somebody is asked for, and a yes or no that is not reliable
     are replaced by `quotes`. They stand below any other answer that is not reliable.
     """
-    result, prompt = _whole(first[0]), first[1]
-    likely = math.exp(result.log_p) >= _GUESSED
-    if likely and not _refuses(result.text) and (other := again()) is not None:
-        result, prompt = other
-    told = _formed(_listed(result.text, prompt), question, asked_at)
+    try:
+        text = "".join(stream)
+    finally:
+        stream.close()
+    result = stream.result
+    assert result is not None
+    told = _formed(_listed(text, prompt), question, asked_at)
     verdict = is_verdict(told.strip())
     guessed = (math.exp(result.log_p) < _GUESSED and not verdict) or names_nobody(told, question)
     if _refuses(told) or (guessed and not guesses):
