@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgemem.errors import EdgememError, InputError, ModelError
-from edgemem.inputs import text_of, time_of
+from edgemem.inputs import spaced, text_of, time_of
 from edgemem.memory import Memory
 from edgemem.pipeline import looking, recall
 from edgemem.pipeline.agenda import agenda, days_asked
@@ -297,12 +297,12 @@ class Chat:
     def forget(self, texts: Iterable[str]) -> None:
         """Drop from what the model is shown the turns with these texts, the answers that were given
         with memories of these texts, and all notes."""
-        gone = {_plain(text) for text in texts}
+        gone = {spaced(text) for text in texts}
         # The notes beside the turns that are left may quote these texts.
         self._turns = [
             replace(turn, shown=None, notes=())
             for turn in self._turns
-            if gone.isdisjoint(map(_plain, (turn.said.content, *turn.of)))
+            if gone.isdisjoint(map(spaced, (turn.said.content, *turn.of)))
         ]
         self._first, self._known = 0, None
 
@@ -667,7 +667,3 @@ def _whole(stream: Stream) -> Generation:
         pass
     assert stream.result is not None
     return stream.result
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.split())

@@ -33,6 +33,7 @@ __all__ = [
     "metadata_of",
     "scope_of",
     "shown",
+    "spaced",
     "text_of",
     "threshold_of",
     "time_of",
@@ -97,6 +98,11 @@ def shown(value: object, most: int = 80) -> str:
     except (RecursionError, ValueError):  # nested too deep, or an integer of too many digits
         text = f"a value too long to show ({type(value).__name__})"
     return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def spaced(text: str) -> str:
+    """Returns a text with one space for each run of white space."""
+    return " ".join(text.split())
 
 
 def time_of(value: datetime | str | float | None, what: str = "timestamp") -> str | None:

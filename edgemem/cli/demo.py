@@ -178,7 +178,11 @@ def answer_questions(
         raise click.ClickException(
             f"The process that answers ended with code {process.returncode}; what it said is above."
         )
-    _show_totals(console, rows)
+    recall = sum(row["timings"]["recall_ms"] for row in rows) / len(rows)
+    total = sum(row["seconds"] for row in rows)
+    console.print(
+        f"\n{len(rows)} questions in {total:.1f} s · recall {recall:.0f} ms on average", style="dim"
+    )
     return rows, peak
 
 
@@ -200,20 +204,12 @@ def _show_answer(console: Console, row: dict[str, Any]) -> None:
 
 
 def _timings(timings: dict[str, float]) -> str:
-    shown = [f"recall {timings.get('recall_ms', 0.0):.0f} ms"]
+    shown = [f"recall {timings['recall_ms']:.0f} ms"]
     if "ttft_s" in timings:
         shown.append(f"first token {timings['ttft_s']:.2f} s")
     if "tokens_per_s" in timings:
         shown.append(f"{timings['tokens_per_s']:.0f} tokens/s")
     return " · ".join(shown)
-
-
-def _show_totals(console: Console, rows: list[dict[str, Any]]) -> None:
-    recall = sum(row["timings"].get("recall_ms", 0.0) for row in rows) / len(rows)
-    total = sum(row["seconds"] for row in rows)
-    console.print(
-        f"\n{len(rows)} questions in {total:.1f} s · recall {recall:.0f} ms on average", style="dim"
-    )
 
 
 @cli.command("demo-answer", hidden=True)

@@ -57,25 +57,18 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-class _JsonObject(click.ParamType):  # type: ignore[type-arg]  # generic in new versions alone
-    """An option's value that is a JSON object."""
-
-    name = "json"
-
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> dict[str, Any]:
-        example = """give an object such as '{"city": "Oslo"}'."""
-        try:
-            parsed = json.loads(value)
-        except (ValueError, RecursionError) as exc:
-            self.fail(f"{value!r} is not JSON ({exc}); {example}", param, ctx)
-        if not isinstance(parsed, dict):
-            self.fail(f"{value!r} is JSON, but no object; {example}", param, ctx)
-        return parsed
+def JSON(value: str) -> dict[str, Any]:  # its name is shown in --help
+    """The type of an option whose value is a JSON object."""
+    example = """give an object such as '{"city": "Oslo"}'."""
+    try:
+        parsed = json.loads(value)
+    except (ValueError, RecursionError) as exc:
+        raise click.BadParameter(f"{value!r} is not JSON ({exc}); {example}") from exc
+    if not isinstance(parsed, dict):
+        raise click.BadParameter(f"{value!r} is JSON, but no object; {example}")
+    return parsed
 
 
-JSON = _JsonObject()
 id_argument = click.argument("memory_id", metavar="ID")
 at_option = click.option("--at", metavar="TIME", help="What held then, ISO-8601.  [default: now]")
 
@@ -305,10 +298,8 @@ def delete(
             for memory_id in ids:  # first, so that an unknown id leaves all in place
                 if memory.get(memory_id) is None:
                     raise no_memory(memory, memory_id)
-            changes = []
-            for memory_id in dict.fromkeys(ids):
-                if memory.get(memory_id) is not None:  # a turn takes its facts along
-                    changes.append(memory.delete(memory_id))
+            # A turn takes its facts along, which may have been given too.
+            changes = [memory.delete(id) for id in dict.fromkeys(ids) if memory.get(id)]
             facts = memory.store.get(
                 [change.id for change in changes if change.kind == "fact"], include_deleted=True
             )

@@ -372,26 +372,20 @@ def sync(
                 f"this device has no pairing code yet; `edgemem sync --serve` at {address} prints "
                 "it: give it here with --code"
             )
-        _sync_with(memory, address, code)
+        from edgemem.sync.network import Remote
+        from edgemem.sync.pairing import secret_of
+
+        with closing(Remote(address, secret_of(code or pairing_code(memory)))) as remote:
+            remote.exchange_there()  # the other device writes its changes
+            done = exchange(memory, remote, code=code)
+            remote.exchange_there()  # and takes in those of this device
+        _print_synced(done)
     else:
         assert folder is not None
         done = exchange(memory, folder, code=code)
         _print_synced(done)
         if not known and not done.devices:
             note(f"On your other devices: edgemem sync FOLDER --code {pairing_code(memory)}")
-
-
-def _sync_with(memory: Memory, address: str, code: str | None) -> None:
-    from edgemem.sync import pairing_code
-    from edgemem.sync import sync as exchange
-    from edgemem.sync.network import Remote
-    from edgemem.sync.pairing import secret_of
-
-    with closing(Remote(address, secret_of(code or pairing_code(memory)))) as remote:
-        remote.exchange_there()  # the other device writes its changes
-        done = exchange(memory, remote, code=code)
-        remote.exchange_there()  # and takes in those of this device
-    _print_synced(done)
 
 
 def _serve_sync(memory: Memory, code: str, host: str, port: int) -> None:

@@ -42,7 +42,7 @@ from starlette.types import Scope as AsgiScope
 
 from edgemem.chat import Chat
 from edgemem.errors import EdgememError, InputError
-from edgemem.inputs import NO_WORDS, image_part, shown
+from edgemem.inputs import NO_WORDS, image_part, shown, spaced
 from edgemem.results import Message, Scope, to_utc, utc_now
 from edgemem.runtime.generation import Generation, Options
 from edgemem.server.service import (
@@ -333,8 +333,8 @@ def _quotes(text: str, turns: Sequence[StoredTurn]) -> bool:
 
     A turn that stands only inside another one does not count.
     """
-    rest, found = _spaced(text), 0
-    said = {_spaced(turn.content) for turn in turns if turn.role in ("user", "assistant")}
+    rest, found = spaced(text), 0
+    said = {spaced(turn.content) for turn in turns if turn.role in ("user", "assistant")}
     for turn in sorted(said, key=len, reverse=True):
         if len(turn) >= _QUOTED_CHARS and turn in rest:
             rest, found = rest.replace(turn, "\n"), found + 1
@@ -344,13 +344,9 @@ def _quotes(text: str, turns: Sequence[StoredTurn]) -> bool:
 def _repeats(text: str, turns: Sequence[StoredTurn]) -> bool:
     """Whether a text is the newest thing that the user said, and was stored a short time ago."""
     said = [turn for turn in turns if turn.role == "user"]
-    if not said or _spaced(said[-1].content) != _spaced(text):
+    if not said or spaced(said[-1].content) != spaced(text):
         return False
     return said[-1].created_at > to_utc(time.time() - _AGAIN_S)
-
-
-def _spaced(text: str) -> str:
-    return " ".join(text.split())
 
 
 async def _whole(job: Job[Given], head: Mapping[str, Any], given: Given) -> Response:
