@@ -21,7 +21,7 @@ from edgemem.cli.output import (
     db_option,
     experts_option,
     json_option,
-    licence_note,
+    model_settings,
     one_line,
     open_memory,
     print_json,
@@ -78,8 +78,7 @@ def demo(conversation: str, db: str | None, experts: str | None) -> None:
             "must not mix with yours, and a second process reads it."
         )
     console = Console(stderr=wants_json(), highlight=False, soft_wrap=True)
-    settings = settings_with(experts=experts)
-    licence_note(settings)
+    settings = model_settings(experts=experts)
     tune_first(settings)
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="edgemem-demo-") as folder:

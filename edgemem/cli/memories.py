@@ -22,9 +22,9 @@ from edgemem.cli.output import (
     experts_option,
     forget_typed,
     json_option,
-    licence_note,
     memory_option,
     minute,
+    model_settings,
     no_memory,
     note,
     oldest_first,
@@ -114,9 +114,7 @@ def add(
         texts = (read_text().rstrip("\r\n"),)
     speaker = {} if name is None else {"name": name}
     messages = [{"role": role, "content": text, **speaker} for text in texts]
-    settings = settings_with(experts=experts)
-    if not no_infer:
-        licence_note(settings)
+    settings = settings_with(experts=experts) if no_infer else model_settings(experts=experts)
     with open_memory(db, settings, create=True) as memory, working("Remembering …"):
         changes = memory.add(messages, images=images, infer=not no_infer, **scope, **given)
         if images and settings.image_text == "on":
@@ -439,9 +437,7 @@ def import_files(
     `{"memory": "…", "vector": […]}` in each line, are stored as facts; of many vectors, most are
     mapped instead of embedding their texts anew.
     """
-    settings = settings_with(experts=experts)
-    if not no_infer:
-        licence_note(settings)
+    settings = settings_with(experts=experts) if no_infer else model_settings(experts=experts)
     shapes = [importers.detect_format(path) if shape == "auto" else shape for path in paths]
     given = click.get_current_context().params
     if "edgemem" in shapes and (no_infer or any(given[key] is not None for key in ("me", *scope))):

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FILE",
-    "MOST_LINES",
-    "Group",
     "ask_passphrase",
     "at_a_terminal",
     "change_line",
@@ -42,10 +40,10 @@ __all__ = [
     "history_file",
     "in_words",
     "json_option",
-    "licence_note",
     "memory_option",
     "minute",
     "model_option",
+    "model_settings",
     "move_typed",
     "new_memory_option",
     "no_memory",
@@ -206,17 +204,19 @@ def settings_with(**given: Any) -> Settings:
     return replace(load_settings(), **{k: v for k, v in given.items() if v is not None})
 
 
-def licence_note(settings: Settings) -> None:
-    """Prints the licence of the chosen experts if it is not a permissive one.
+def model_settings(**given: Any) -> Settings:
+    """Returns `settings_with`, and notes the licence of the experts if it is not a permissive one.
 
     Raises AdapterError if there is no such set.
     """
     from edgemem.runtime import experts
 
+    settings = settings_with(**given)
     if settings.experts not in (experts.DEFAULT, experts.NO_EXPERTS):
         chosen = experts.find(settings.experts)
         if not chosen.permissive:
             note(f"The experts {chosen.name!r} are licensed {chosen.licence}: {chosen.data}")
+    return settings
 
 
 @contextmanager

@@ -20,8 +20,8 @@ from edgemem.cli.output import (
     experts_option,
     forget_typed,
     json_option,
-    licence_note,
     model_option,
+    model_settings,
     new_memory_option,
     note,
     open_memory,
@@ -286,8 +286,7 @@ def serve(
             note(f"Look through the memories at {url}/#token={token}")
         note(f"Listening on {url}. Ctrl-C ends it.")
 
-    settings = settings_with(model=model, experts=experts)
-    licence_note(settings)
+    settings = model_settings(model=model, experts=experts)
     note(f"The token of every call lies in {token_file()}; `edgemem serve --show-token` prints it.")
     if made and stderr_is_terminal():
         note(f"It was made just now: {token}")
@@ -318,9 +317,7 @@ def mcp(experts: str | None, scope: dict[str, Any], db: str | None) -> None:
     require("mcp")
     from edgemem.server.mcp import mcp_server
 
-    settings = settings_with(experts=experts)
-    licence_note(settings)
-    with open_memory(db, settings, create=True) as memory:
+    with open_memory(db, model_settings(experts=experts), create=True) as memory:
         mcp_server(memory, **scope).run()
 
 

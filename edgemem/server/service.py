@@ -47,7 +47,6 @@ __all__ = [
     "Metrics",
     "Refusal",
     "Service",
-    "Worker",
     "field",
     "json_object",
     "json_value",
