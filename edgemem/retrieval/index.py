@@ -502,7 +502,8 @@ def _slots_of(some: IntArray, labels: IntArray) -> IntArray:
     """Where those of some labels that are among the ascending labels stand there."""
     slots = np.searchsorted(labels, some)
     slots, some = slots[slots < len(labels)], some[slots < len(labels)]
-    return slots[labels[slots] == some]
+    held: IntArray = slots[labels[slots] == some]
+    return held
 
 
 def _new_hnswlib(dim: int) -> Any:
