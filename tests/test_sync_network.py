@@ -21,8 +21,8 @@ from edgemem.cli import output
 from edgemem.errors import InputError, StoreError
 from edgemem.sync import network, pairing_code
 from edgemem.sync import sync as sync_memory
+from edgemem.sync.exchange import new_secret, secret_of
 from edgemem.sync.network import MOST_BYTES, Remote, Server
-from edgemem.sync.pairing import new_secret, secret_of
 
 DEVICE = "0123456789abcdef"
 

@@ -76,8 +76,8 @@ def sync(
 def _with(memory: Memory, address: str, code: str | None) -> None:
     from edgemem.sync import pairing_code
     from edgemem.sync import sync as exchange
+    from edgemem.sync.exchange import secret_of
     from edgemem.sync.network import Remote
-    from edgemem.sync.pairing import secret_of
 
     with closing(Remote(address, secret_of(code or pairing_code(memory)))) as remote:
         remote.exchange_there()  # the other device writes its changes
@@ -88,8 +88,8 @@ def _with(memory: Memory, address: str, code: str | None) -> None:
 
 def _serve(memory: Memory, code: str, host: str, port: int) -> None:
     from edgemem.sync import sync as exchange
+    from edgemem.sync.exchange import secret_of
     from edgemem.sync.network import Server
-    from edgemem.sync.pairing import secret_of
 
     if memory.store.path is None:
         raise InputError("a memory that lies in no file cannot be served; give --db a file")

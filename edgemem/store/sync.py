@@ -2,8 +2,8 @@
 
 Every row that travels has a version (in `sync_rows`), which triggers write in the transaction that
 makes the change (schema.py). A file of changes is a changeset, which SQLite's session extension
-records from an in-memory table, `rows`. A merge applies any number of changesets to such a table.
-ARCHITECTURE.md says what travels, and which of two versions wins. This file imports apsw, as
+records from an in-memory table, `rows`. ARCHITECTURE.md says what travels, and which of two
+versions wins. This file imports apsw, as
 cipher.py does, so import it late.
 """
 
@@ -13,7 +13,7 @@ import base64
 import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -137,33 +137,26 @@ class Taken:
     number of rows that refer to a row not received yet.
     """
 
-    rows: int
-    erased: list[str]
-    replaced: list[str]
-    waiting: int
+    rows: int = 0
+    erased: list[str] = field(default_factory=list)
+    replaced: list[str] = field(default_factory=list)
+    waiting: int = 0
 
 
 # -- changesets --------------------------------------------------------------------------------
 
-_INSERT = "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?)"
 
-
-def _table() -> apsw.Connection:
+def pack(versions: Iterable[Version]) -> bytes:
+    """A changeset of these versions. No two of them may be of the same row."""
     connection = apsw.Connection(":memory:")
     connection.execute(
         "CREATE TABLE rows (kind TEXT NOT NULL, id TEXT NOT NULL, clock INTEGER NOT NULL, "
         "device TEXT NOT NULL, body TEXT, vectors BLOB, PRIMARY KEY (kind, id)) WITHOUT ROWID"
     )
-    return connection
-
-
-def pack(versions: Iterable[Version]) -> bytes:
-    """A changeset of these versions. No two of them may be of the same row."""
-    connection = _table()
     session = apsw.Session(connection, "main")
     session.attach("rows")
     with connection:
-        connection.executemany(_INSERT, versions)
+        connection.executemany("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?)", versions)
     changeset: bytes = session.changeset()
     session.close()
     connection.close()
@@ -179,24 +172,14 @@ def unpack(changeset: bytes) -> Iterator[Version]:
 
 def _merge(connection: sqlite3.Connection, changesets: Sequence[bytes]) -> Versions:
     """The latest version of each row in changesets, if it is later than the version stored here."""
-
-    def later(reason: int, change: Any) -> int:
-        if reason != apsw.SQLITE_CHANGESET_CONFLICT:
-            return int(apsw.SQLITE_CHANGESET_ABORT)
-        wins = change.new[2:4] > change.conflict[2:4]
-        return int(apsw.SQLITE_CHANGESET_REPLACE if wins else apsw.SQLITE_CHANGESET_OMIT)
-
-    ids = {version[:2] for changeset in changesets for version in unpack(changeset)}
-    here = set(_stamps(connection, ids))
-    table = _table()
-    with table:
-        table.executemany(_INSERT, ((*stamp, None, None) for stamp in here))
-        for changeset in changesets:
-            apsw.Changeset.apply(changeset, table, conflict=later)
-    merged = map(Version._make, table.execute("SELECT * FROM rows"))
-    new = [version for version in merged if version[:4] not in here]
-    table.close()
-    return new
+    found = [version for changeset in changesets for version in unpack(changeset)]
+    clocks = {s[:2]: s[2:] for s in _stamps(connection, {version[:2] for version in found})}
+    latest: dict[tuple[str, str], Version] = {}
+    for version in found:
+        row, clock = version[:2], version[2:4]
+        if row not in clocks or clock > clocks[row]:
+            clocks[row], latest[row] = clock, version
+    return [latest[row] for row in sorted(latest)]  # "erased" before "root", see `_erase`
 
 
 # -- this device ---------------------------------------------------------------------------------

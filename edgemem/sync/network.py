@@ -29,8 +29,7 @@ from threading import BoundedSemaphore
 from typing import Any
 
 from edgemem.errors import EdgememError, InputError, StoreError
-from edgemem.sync.exchange import Directory, is_name
-from edgemem.sync.pairing import proof
+from edgemem.sync.exchange import Directory, is_name, proof
 
 __all__ = ["PORT", "Remote", "Server"]
 
