@@ -31,27 +31,7 @@ from edgemem.errors import (
 from edgemem.store.filters import fold
 from edgemem.store.rows import damaged
 
-__all__ = [
-    "PLAIN",
-    "SCRUB_WANTED",
-    "backup",
-    "connect",
-    "generation",
-    "identity",
-    "is_encrypted",
-    "make_file",
-    "meta",
-    "meta_int",
-    "patiently",
-    "problems",
-    "resolved",
-    "roll_back",
-    "scrub",
-    "snapshot",
-    "source",
-    "sqlite_errors",
-    "work_lock",
-]
+__all__ = ["is_encrypted", "resolved", "work_lock"]
 
 SMALLEST = 512
 SCRUB_WANTED = "scrub_wanted"  # key in `meta`: an erase was not scrubbed yet

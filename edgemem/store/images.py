@@ -30,22 +30,11 @@ if TYPE_CHECKING:
     from edgemem.store.writing import Transaction
 
 __all__ = [
-    "INLINE_BYTES",
-    "Shown",
-    "export_image",
-    "export_images",
-    "folder_of",
     "image",
-    "import_image",
-    "insert",
     "lines",
-    "link",
     "looks",
     "of_turns",
-    "problems",
     "shown_by",
-    "sweep",
-    "take_in",
     "text_of",
     "uncaptioned",
     "unread",

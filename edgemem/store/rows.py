@@ -27,16 +27,7 @@ from edgemem.results import Entity, EntityType, Image, ImageMime, Kind, Label, M
 if TYPE_CHECKING:
     from edgemem.store.writing import Transaction
 
-__all__ = [
-    "BATCH",
-    "RELATIONS",
-    "NewMemory",
-    "NewRelation",
-    "PendingItem",
-    "StoredTurn",
-    "export_rows",
-    "import_rows",
-]
+__all__ = ["NewMemory", "NewRelation", "PendingItem", "StoredTurn", "import_rows"]
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]

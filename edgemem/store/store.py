@@ -51,13 +51,7 @@ from edgemem.store.rows import (
 from edgemem.store.writing import Transaction
 from edgemem.vault import Vault
 
-__all__ = [
-    "Browsed",
-    "Store",
-    "browse",
-    "owners",
-    "replacements",
-]
+__all__ = ["Browsed", "Store", "browse", "owners", "replacements"]
 
 Items = list[MemoryItem]  # Store.list hides the built-in inside the class
 Turns = list[StoredTurn]

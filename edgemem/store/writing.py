@@ -31,7 +31,7 @@ from edgemem.store.rows import (
     scope_sql,
 )
 
-__all__ = ["Transaction", "all_of", "erase_rows", "extent", "reset_rows"]
+__all__ = ["Transaction", "all_of"]
 
 Rows = list[tuple[Any, ...]]
 

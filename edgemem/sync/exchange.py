@@ -29,6 +29,7 @@ from edgemem.store import Store
 from edgemem.store.rows import Floats, as_json
 from edgemem.store.schema import MIGRATIONS
 from edgemem.store.sync import (
+    ERASING,
     Self,
     Taken,
     Version,
@@ -44,8 +45,6 @@ from edgemem.store.sync import (
 from edgemem.vault import Vault, of_key
 
 if TYPE_CHECKING:
-    import sqlite3
-
     from edgemem.store.writing import Transaction
 
 __all__ = ["Directory", "Place", "Synced", "exchange", "new_secret", "secret_of", "unseal"]
@@ -450,7 +449,7 @@ class _Here:
             ((now,),) = connection.execute("SELECT clock FROM sync_self").fetchall()
             sql = "SELECT id FROM sync_rows WHERE seq > ? AND kind = 'erased'"
             erased = {id for (id,) in connection.execute(sql, (since,))}
-            dropped = self._to_rewrite(connection, files, erased) if whole else None
+            dropped = self._to_rewrite(files, erased) if whole else None
             if dropped is None:
                 since = 0
             # At a place that is new to this store, the rows just read from it need not be written.
@@ -487,7 +486,7 @@ class _Here:
         return head, len(new), sent_bytes
 
     def _to_rewrite(
-        self, connection: sqlite3.Connection, files: Mapping[str, list[int]], erased: set[str]
+        self, files: Mapping[str, list[int]], erased: set[str]
     ) -> dict[str, bytes] | None:
         """The changesets of this device's files that must be rewritten, by name.
 
@@ -496,16 +495,16 @@ class _Here:
         unreadable. After an erase a file with an outdated version of relations is rewritten too, as
         it may name who was erased.
         """
-        ((rows,),) = connection.execute("SELECT count(*) FROM sync_rows").fetchall()
+        ((rows,),) = self.store.select("SELECT count(*) FROM sync_rows")
         if sum(count for _, count in files.values()) > 2 * rows + OUTDATED_ROWS:
             return None
         sql = "SELECT kind, id, clock, device FROM sync_rows WHERE kind = 'graph'"
-        told = set(connection.execute(sql)) if erased else set()
+        told = set(self.store.select(sql)) if erased else set()
 
         def goes(version: Version) -> bool:
             if version.kind == "graph" and version[:4] not in told:
                 return True
-            return version.kind not in _KEPT and not erased.isdisjoint(version.id.split("\x1f"))
+            return version.kind not in ERASING and not erased.isdisjoint(version.id.split("\x1f"))
 
         small = [name for name, (size, _) in files.items() if size < CHUNK_BYTES // 4]
         found: dict[str, bytes] = {}
@@ -531,7 +530,6 @@ class _Here:
         return {"counter": counter, "nonce": nonce}
 
 
-_KEPT = ("erased", "root")
 _UNSENT = "s.seq > ? AND s.link IS NOT ?"
 _AMONG = (
     "(s.kind, s.id) IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') "
