@@ -25,7 +25,7 @@ TABLES = (
         | {"memories_fts", "memories_live"}
     ),
     frozenset({"receipts", "never_send"}),
-    frozenset[str](),  # its one table is dropped by the fourth
+    frozenset[str](),
     frozenset[str](),
     frozenset({"token_vectors"}),
     frozenset({"entities", "aliases", "relations"}),
@@ -136,19 +136,7 @@ _STATEMENTS_CLOUD = (
 )
 
 
-_STATEMENTS_SENSITIVITIES = (
-    """CREATE TABLE sensitivities (
-        turn INTEGER PRIMARY KEY REFERENCES turns (rowid) ON DELETE CASCADE,
-        model TEXT NOT NULL, scale REAL NOT NULL, offsets BLOB NOT NULL, scores BLOB NOT NULL
-    ) STRICT""",
-    # The scores of a memory's words must not outlive the words, however these are changed.
-    """CREATE TRIGGER sensitivities_forget AFTER UPDATE OF memory, deleted_at ON memories
-        WHEN new.kind = 'turn' AND (new.memory <> old.memory OR new.deleted_at IS NOT NULL)
-        BEGIN DELETE FROM sensitivities
-            WHERE turn IN (SELECT turn FROM memory_sources WHERE memory = new.rowid); END""",
-)
-
-# Scores of tokens that were made ahead of time did not help (bench/LOG.md, 2026-11-25).
+# The third migration added a table that did not help (bench/LOG.md, 2026-11-25).
 _STATEMENTS_NO_SENSITIVITIES = (
     "DROP TRIGGER IF EXISTS sensitivities_forget",
     "DROP TABLE IF EXISTS sensitivities",
@@ -378,7 +366,7 @@ def _all_of(statements: tuple[str, ...]) -> Callable[[sqlite3.Connection], None]
 MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [
     _migration_1,
     _all_of(_STATEMENTS_CLOUD),
-    _all_of(_STATEMENTS_SENSITIVITIES),
+    _all_of(()),
     _all_of(_STATEMENTS_NO_SENSITIVITIES),
     _all_of(_STATEMENTS_TOKENS),
     _all_of(_STATEMENTS_GRAPH),

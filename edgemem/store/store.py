@@ -244,6 +244,11 @@ class Store:
         with self.snapshot() as connection:
             return connection.execute(sql, params).fetchall()
 
+    def _items(self, condition: str, *params: Any) -> Items:
+        """The memories m for which a condition holds, which may end in an ORDER BY."""
+        sql = f"SELECT {MEMORY_COLUMNS} FROM memories m WHERE {condition}"
+        return [memory_item(row) for row in self.select(sql, *params)]
+
     def generation(self) -> int:
         """The number of committed writes; a cache with another generation is stale."""
         with self.snapshot() as connection:
@@ -257,10 +262,8 @@ class Store:
     def get(self, ids: Sequence[str], *, include_deleted: bool = False) -> dict[str, MemoryItem]:
         """Memories by id, in the order asked for; invalid and expired ones too."""
         alive = "" if include_deleted else " AND m.deleted_at IS NULL"
-        rows = self.select(
-            f"SELECT {MEMORY_COLUMNS} FROM memories m WHERE m.id {LISTED}{alive}", as_json(ids)
-        )
-        return _in_order(ids, {row[1]: memory_item(row) for row in rows})
+        found = self._items(f"m.id {LISTED}{alive}", as_json(ids))
+        return _in_order(ids, {item.id: item for item in found})
 
     def by_rowids(self, rowids: Iterable[int]) -> dict[int, MemoryItem]:
         """Memories that are not deleted by rowid, in the order asked for."""
@@ -291,13 +294,8 @@ class Store:
         conditions, params = _conditions(
             scope, where, kinds, now, include_invalid=include_invalid, at=at
         )
-        rows = self.select(
-            f"SELECT {MEMORY_COLUMNS} FROM memories m WHERE {conditions} "
-            "ORDER BY m.created_at, m.rowid LIMIT ?",
-            *params,
-            _limit(limit),
-        )
-        return [memory_item(row) for row in rows]
+        order = "ORDER BY m.created_at, m.rowid LIMIT ?"
+        return self._items(f"{conditions} {order}", *params, _limit(limit))
 
     def rowids(
         self,
@@ -436,13 +434,14 @@ class Store:
         """The memories of a kind that came from these turns and from no other; not edited ones."""
         turns = as_json(turn_ids)
         cited = "SELECT s.memory FROM memory_sources s JOIN turns t ON t.rowid = s.turn WHERE t.id"
-        sql = (
-            f"SELECT {MEMORY_COLUMNS} FROM memories m WHERE m.kind = ? "
-            f"AND m.deleted_at IS NULL AND m.rowid IN ({cited} {LISTED}) "
+        return self._items(
+            f"m.kind = ? AND m.deleted_at IS NULL AND m.rowid IN ({cited} {LISTED}) "
             f"AND NOT EXISTS ({cited} NOT {LISTED} AND s.memory = m.rowid) AND NOT {EDITED} "
-            "ORDER BY m.rowid"
+            "ORDER BY m.rowid",
+            kind,
+            turns,
+            turns,
         )
-        return [memory_item(row) for row in self.select(sql, kind, turns, turns)]
 
     def erase_extent(self, memory_ids: Iterable[str]) -> tuple[Ids, Ids]:
         """The ids of the turns, and of the memories, that an `erase` of these would take."""

@@ -17,14 +17,15 @@ import re
 import uuid
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from edgemem.cachefile import disk_errors
 from edgemem.config import require
-from edgemem.errors import InputError, SchemaVersionError, StoreCorrupt, StoreError, StoreFull
+from edgemem.errors import InputError, SchemaVersionError, StoreCorrupt, StoreError
 from edgemem.store import Store
 from edgemem.store.rows import Floats, as_json
 from edgemem.store.schema import MIGRATIONS
@@ -216,15 +217,11 @@ class Directory:
         with self._refused():
             (self.path / device / name).unlink(missing_ok=True)
 
-    @contextmanager
-    def _refused(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as exc:
-            raise StoreFull(
-                f"the folder {self.path} cannot be used ({exc.strerror or exc}); check that it is "
-                "there, writable and has room, or give another"
-            ) from exc
+    def _refused(self) -> AbstractContextManager[None]:
+        return disk_errors(
+            f"the folder {self.path} cannot be used",
+            "check that it is there, writable and has room, or give another",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
