@@ -98,7 +98,7 @@ def _serve(memory: Memory, code: str, host: str, port: int) -> None:
     note(f"On your other device: edgemem sync --with THIS_MACHINE:{server.port} --code {code}")
     note("Ctrl-C ends it.")
     with closing(server), suppress(KeyboardInterrupt):
-        server.run()
+        server.serve_forever()
 
 
 def _say(done: Synced) -> None:

@@ -44,7 +44,7 @@ class Server(ThreadingHTTPServer):
     """Serves a folder to devices with the same pairing code, until it is closed.
 
     on_call: lets this device exchange with the folder. port: 0 takes a free port; see `self.port`.
-    Raises StoreError if the address cannot be used.
+    `serve_forever` answers until then. Raises StoreError if the address cannot be used.
     """
 
     daemon_threads = True
@@ -65,10 +65,6 @@ class Server(ThreadingHTTPServer):
                 "--port"
             ) from exc
         self.port = int(self.server_address[1])
-
-    def run(self) -> None:
-        """Answer until `close`, or an interrupt."""
-        self.serve_forever()
 
     def close(self) -> None:
         self.shutdown()
