@@ -532,19 +532,11 @@ def _is_over(tx: Transaction, row: Mapping[str, Any], told: _Told) -> bool:
             return True
         taken = connection.execute(
             "SELECT m.id FROM memories m JOIN memory_sources s ON s.memory = m.rowid "
-            f"JOIN turns t ON t.rowid = s.turn WHERE t.id {LISTED}",
-            (as_json(_texts_in(row["payload"])),),
+            "JOIN turns t ON t.rowid = s.turn "
+            "WHERE t.id IN (SELECT atom FROM json_tree(?) WHERE type = 'text')",
+            (pack_json(row["payload"], "payload"),),
         )
         return any(id not in told.ids or id in told.changed for (id,) in taken)
-
-
-def _texts_in(value: Any) -> Iterator[str]:
-    """All texts in a JSON value, without the keys of objects."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list | tuple | Mapping):
-        for each in value.values() if isinstance(value, Mapping) else value:
-            yield from _texts_in(each)
 
 
 def _import_row(

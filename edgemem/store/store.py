@@ -481,6 +481,7 @@ class Store:
         relations, history and pending: all rows.
         """
         now = utc_now()
+        sums = ", ".join(f"(SELECT count(*) FROM {table})" for table in _COUNTED)
         with self.snapshot() as connection:
             kinds = dict(
                 connection.execute(
@@ -488,16 +489,10 @@ class Store:
                     (now, now),
                 ).fetchall()
             )
-            all_rows, deleted = connection.execute(
-                "SELECT count(*), count(deleted_at) FROM memories"
-            ).fetchone()
-            others = {
-                table: connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-                for table in _COUNTED
-            }
-            (image_bytes,) = connection.execute(
-                "SELECT coalesce(sum(size_bytes), 0) FROM images"
-            ).fetchone()
+            ((all_rows, deleted, image_bytes, *others),) = connection.execute(
+                "SELECT count(*), count(deleted_at), "
+                f"(SELECT coalesce(sum(size_bytes), 0) FROM images), {sums} FROM memories"
+            ).fetchall()
         live = sum(kinds.values())
         return {
             "memories": live,
@@ -507,7 +502,7 @@ class Store:
             "images": kinds.get("image", 0),
             "invalid": all_rows - live - deleted,
             "deleted": deleted,
-            **others,
+            **dict(zip(_COUNTED, others, strict=True)),
             "image_bytes": image_bytes,
         }
 
