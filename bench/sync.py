@@ -28,8 +28,7 @@ from edgemem.results import Entity, Picture, Scope
 from edgemem.store import NewMemory, NewRelation, Store, StoredTurn
 from edgemem.store.receipts import add_mark, marks, remove_mark, set_never_send
 from edgemem.store.sync import begin, unpack
-from edgemem.sync.exchange import Directory, Synced, exchange
-from edgemem.sync.pairing import new_secret, unseal
+from edgemem.sync.exchange import Directory, Synced, exchange, new_secret, unseal
 
 DIM = 4
 HOUR = 3_600_000 << 16  # in units of the hybrid clock

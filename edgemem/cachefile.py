@@ -27,6 +27,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgemem.errors import StoreFull
+
 if TYPE_CHECKING:
     from edgemem.vault import Vault
 
@@ -34,6 +36,7 @@ __all__ = [
     "FORMAT",
     "contents",
     "discard",
+    "disk_errors",
     "lock_file",
     "publish",
     "read_stamp",
@@ -230,6 +233,15 @@ def lock_file(file: Path, timeout_s: float) -> Iterator[bool]:
             yield False
         else:
             yield True
+
+
+@contextmanager
+def disk_errors(what: str, then: str) -> Iterator[None]:
+    """Raises StoreFull in place of OSError: "WHAT (the system's reason); THEN"."""
+    try:
+        yield
+    except OSError as exc:
+        raise StoreFull(f"{what} ({exc.strerror or exc}); {then}") from exc
 
 
 def sync_folder(folder: Path) -> None:

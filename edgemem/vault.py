@@ -25,9 +25,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from edgemem.cachefile import replace_file, sync_folder
+from edgemem.cachefile import disk_errors, replace_file, sync_folder
 from edgemem.config import config_dir, require
-from edgemem.errors import InputError, StoreCorrupt, StoreFull, VaultLocked
+from edgemem.errors import InputError, StoreCorrupt, VaultLocked
 
 __all__ = [
     "FORMAT",
@@ -201,16 +201,11 @@ def _write(store: Path, vault_id: str, state: State, ways: list[dict[str, Any]])
 
 def _replace(file: Path, data: bytes) -> None:
     """Writes a file as `replace_file` does, with its folder. Raises StoreFull."""
-    try:
+    with disk_errors(f"cannot write {file}", "make its folder writable, or free some disk space"):
         file.parent.mkdir(0o700, parents=True, exist_ok=True)
         for half in file.parent.glob(f".{glob.escape(file.name)}.*"):
             half.unlink(missing_ok=True)  # a killed writer left it; it may hold an old way
         replace_file(file, data)
-    except OSError as exc:
-        raise StoreFull(
-            f"cannot write {file} ({exc.strerror or exc}); make its folder writable, or free some "
-            "disk space"
-        ) from exc
 
 
 def create(

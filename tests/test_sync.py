@@ -29,8 +29,16 @@ from edgemem.store.sync import Version, begin, pack, take_in, unpack, versions
 from edgemem.sync import exchange as module
 from edgemem.sync import pairing_code
 from edgemem.sync import sync as sync_memory
-from edgemem.sync.exchange import Directory, Synced, exchange
-from edgemem.sync.pairing import MAGIC, code_of, new_secret, secret_of, unseal
+from edgemem.sync.exchange import (
+    MAGIC,
+    Directory,
+    Synced,
+    code_of,
+    exchange,
+    new_secret,
+    secret_of,
+    unseal,
+)
 
 SECRET = new_secret()
 HOUR = 3_600_000 << 16
@@ -607,7 +615,9 @@ def test_an_exchange_that_fails_after_an_erase_has_dropped_the_prompts(
         sync_memory(a, folder)
         b.engine  # noqa: B018  # is loaded
         engine.prompts.append(("chat", "The PIN is 4711."))
-        monkeypatch.setattr(module, "_publish", lambda *_: (_ for _ in ()).throw(StoreFull("full")))
+        monkeypatch.setattr(
+            module._Here, "publish", lambda _: (_ for _ in ()).throw(StoreFull("full"))
+        )
         with pytest.raises(StoreFull):
             sync_memory(b, folder)
         assert b.get(said.id) is None and engine.prompts == []

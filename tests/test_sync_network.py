@@ -21,8 +21,8 @@ from edgemem.cli import output
 from edgemem.errors import InputError, StoreError
 from edgemem.sync import network, pairing_code
 from edgemem.sync import sync as sync_memory
+from edgemem.sync.exchange import new_secret, secret_of
 from edgemem.sync.network import MOST_BYTES, Remote, Server
-from edgemem.sync.pairing import new_secret, secret_of
 
 DEVICE = "0123456789abcdef"
 
@@ -34,7 +34,7 @@ def served(tmp_path: Path) -> Iterator[tuple[Memory, Server]]:
         folder = tmp_path / "a.db.sync"
         secret = secret_of(pairing_code(memory))
         server = Server(folder, secret, lambda: sync_memory(memory, folder), "127.0.0.1", 0)
-        thread = Thread(target=server.run, daemon=True)
+        thread = Thread(target=server.serve_forever, daemon=True)
         thread.start()
         yield memory, server
         server.close()
@@ -87,7 +87,7 @@ def test_an_exchange_may_take_longer_than_a_silent_connection(
         done.append(1)
 
     server = Server(tmp_path / "folder", secret, exchanged, "127.0.0.1", 0)
-    Thread(target=server.run, daemon=True).start()
+    Thread(target=server.serve_forever, daemon=True).start()
     with closing(Remote(f"127.0.0.1:{server.port}", secret)) as remote:
         remote.exchange_there()
         time.sleep(1.0)  # while this device takes in what it got
@@ -125,7 +125,7 @@ def test_a_proof_for_one_certificate_is_none_for_another(
     honest = server.fingerprint
     between = Server(tmp_path / "x", secret_of(pairing_code(memory)), lambda: None, "127.0.0.1", 0)
     between.fingerprint = honest  # passes on the honest one's proof
-    Thread(target=between.run, daemon=True).start()
+    Thread(target=between.serve_forever, daemon=True).start()
     with pytest.raises(InputError, match="another pairing code"):
         Remote(f"127.0.0.1:{between.port}", secret_of(pairing_code(memory)))
     between.close()

@@ -369,8 +369,8 @@ def sync(
                 f"this device has no pairing code yet; `edgemem sync --serve` at {address} prints "
                 "it: give it here with --code"
             )
+        from edgemem.sync.exchange import secret_of
         from edgemem.sync.network import Remote
-        from edgemem.sync.pairing import secret_of
 
         with closing(Remote(address, secret_of(code or pairing_code(memory)))) as remote:
             remote.exchange_there()  # the other device writes its changes
@@ -387,8 +387,8 @@ def sync(
 
 def _serve_sync(memory: Memory, code: str, host: str, port: int) -> None:
     from edgemem.sync import sync as exchange
+    from edgemem.sync.exchange import secret_of
     from edgemem.sync.network import Server
-    from edgemem.sync.pairing import secret_of
 
     if memory.store.path is None:
         raise InputError("a memory that lies in no file cannot be served; give --db a file")
@@ -397,7 +397,7 @@ def _serve_sync(memory: Memory, code: str, host: str, port: int) -> None:
     note(f"On your other device: edgemem sync --with THIS_MACHINE:{server.port} --code {code}")
     note("Ctrl-C ends it.")
     with closing(server), suppress(KeyboardInterrupt):
-        server.run()
+        server.serve_forever()
 
 
 def _print_synced(done: Synced) -> None:

@@ -33,7 +33,7 @@ from edgemem.retrieval.lexical import embedded_text
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.encoder import Encoder
 from edgemem.runtime.tokens import TokenEmbedder
-from edgemem.store import Store, images, pgvector
+from edgemem.store import Store, foreign, images
 from edgemem.store.erasures import erased_of, verify
 from edgemem.store.relations import unread_facts
 from edgemem.store.rows import import_rows
@@ -164,9 +164,9 @@ def opened_lines(
 
 
 def export_pgvector(store: Store, file: str | Path | IO[str]) -> int:
-    """Write a store as SQL for `psql` (see `store.pgvector`); returns how many rows."""
+    """Write a store as SQL for `psql` (see `store.foreign`); returns how many rows."""
     with _replacing(file) as out:
-        return pgvector.write_sql(store, out)
+        return foreign.write_sql(store, out)
 
 
 def import_jsonl(

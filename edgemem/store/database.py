@@ -18,40 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from edgemem.cachefile import lock_file, sync_folder
+from edgemem.cachefile import disk_errors, lock_file, sync_folder
 from edgemem.config import require
-from edgemem.errors import (
-    InputError,
-    StoreCorrupt,
-    StoreError,
-    StoreFull,
-    StoreLocked,
-    VaultLocked,
-)
+from edgemem.errors import InputError, StoreCorrupt, StoreError, StoreFull, StoreLocked, VaultLocked
 from edgemem.store.filters import fold
 from edgemem.store.rows import damaged
 
-__all__ = [
-    "PLAIN",
-    "SCRUB_WANTED",
-    "backup",
-    "connect",
-    "generation",
-    "identity",
-    "is_encrypted",
-    "make_file",
-    "meta",
-    "meta_int",
-    "patiently",
-    "problems",
-    "resolved",
-    "roll_back",
-    "scrub",
-    "snapshot",
-    "source",
-    "sqlite_errors",
-    "work_lock",
-]
+__all__ = ["is_encrypted", "resolved", "work_lock"]
 
 SMALLEST = 512
 SCRUB_WANTED = "scrub_wanted"  # key in `meta`: an erase was not scrubbed yet
@@ -214,18 +187,17 @@ def make_file(file: Path) -> None:
     SQLite holds on it for other connections of this process.
     """
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with _making_file, suppress(FileExistsError):
-            os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        size = file.stat().st_size
-        if not os.access(file, os.R_OK) or not file.is_file():
-            raise PermissionError("it is not a file that may be read")
-    except OSError as exc:
-        raise StoreFull(
-            f"{file} cannot be opened ({exc.strerror or exc}); check the permissions "
-            "of the file and its folder, free some disk space, or choose another place for the "
-            "store"
-        ) from exc
+        with disk_errors(
+            f"{file} cannot be opened",
+            "check the permissions of the file and its folder, free some disk space, or choose "
+            "another place for the store",
+        ):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with _making_file, suppress(FileExistsError):
+                os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            size = file.stat().st_size
+            if not os.access(file, os.R_OK) or not file.is_file():
+                raise PermissionError("it is not a file that may be read")
     except ValueError as exc:
         raise StoreError(f"{str(file)!r} is no usable path ({exc}); give another") from exc
     if 0 < size < SMALLEST:  # SQLite takes it for an empty database and would overwrite it
@@ -247,24 +219,18 @@ def source(file: Path) -> str:
     return f"{file.as_uri()}?mode=ro{fixed}"
 
 
-def open_file(name: str, busy_timeout_s: float, key: bytes | None) -> sqlite3.Connection:
+def open_file(
+    name: str, busy_timeout_s: float, key: bytes | None, *, by_apsw: bool = False
+) -> sqlite3.Connection:
     """A bare connection, in autocommit mode. key: 32 bytes, for the pages of an encrypted file.
 
-    name: a path or a `file:` URI. Raises ConfigError if a key is given and the extra `vault` is not
-    installed.
+    name: a path or a `file:` URI. by_apsw: open a plain file through apsw, too; this process must
+    not have it open through sqlite3. Raises ConfigError if the extra `vault` is wanted and missing.
     """
-    if key is not None:
-        return open_with_apsw(name, busy_timeout_s, key)
-    return sqlite3.connect(
-        name, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False, uri=True
-    )
-
-
-def open_with_apsw(name: str, busy_timeout_s: float, key: bytes | None) -> sqlite3.Connection:
-    """As `open_file`, but always through apsw, also for a plain file.
-
-    This process must not have that file open through sqlite3.
-    """
+    if key is None and not by_apsw:
+        return sqlite3.connect(
+            name, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False, uri=True
+        )
     try:
         from edgemem.store.cipher import Connection
     except ImportError:
@@ -511,11 +477,10 @@ def work_lock(store: Path | None, threads: threading.Lock, timeout_s: float) -> 
             held.callback(threads.release)
         if mine and store is not None:
             file, left_s = store.with_name(store.name + ".lock"), deadline - time.monotonic()
-            try:
+            with disk_errors(
+                f"cannot make the lock file {file}",
+                "make its folder writable, free some disk space, or choose another place for the "
+                "store",
+            ):
                 mine = held.enter_context(lock_file(file, max(0.0, left_s)))
-            except OSError as exc:
-                raise StoreFull(
-                    f"cannot make the lock file {file} ({exc.strerror or exc}); make its "
-                    "folder writable, free some disk space, or choose another place for the store"
-                ) from exc
         yield mine

@@ -23,20 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from edgemem import vault as vaults
-from edgemem.cachefile import sync_folder
-from edgemem.errors import (
-    ConfigError,
-    InputError,
-    StoreError,
-    StoreFull,
-    StoreLocked,
-    VaultLocked,
-)
+from edgemem.cachefile import disk_errors, sync_folder
+from edgemem.errors import ConfigError, InputError, StoreError, StoreLocked, VaultLocked
 from edgemem.store import images, schema
 from edgemem.store.database import (
     PLAIN,
     is_encrypted,
-    open_with_apsw,
+    open_file,
     resolved,
     sqlite_errors,
     work_lock,
@@ -186,14 +179,19 @@ def _move(file: Path, old_key: bytes | None, new_key: bytes | None, timeout_s: f
     target = copy.as_uri() + "?key="
     if new_key is not None:
         target = f"{copy.as_uri()}?cipher=chacha20&key=raw:{new_key.hex()}"
-    with sqlite_errors(str(file)), closing(open_with_apsw(str(file), timeout_s, old_key)) as now:
+    with (
+        sqlite_errors(str(file)),
+        closing(open_file(str(file), timeout_s, old_key, by_apsw=True)) as now,
+    ):
         # From the next statement on, no other connection can use the file until this one closes.
         now.execute("PRAGMA locking_mode = EXCLUSIVE")
         now.execute("BEGIN EXCLUSIVE")
         now.execute("COMMIT")
         schema.inspect(now, str(file))
         now.execute("PRAGMA temp_store = MEMORY")
-        try:
+        with disk_errors(
+            f"{file} cannot be replaced", "make its folder writable, or free some disk space"
+        ):
             if old_key is None:
                 images.take_in(now, _beside(file, ".images"))
             now.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
@@ -213,15 +211,10 @@ def _move(file: Path, old_key: bytes | None, new_key: bytes | None, timeout_s: f
             sync_folder(file.parent)
             if old_key is None:
                 _overwrite(old)  # before a process that waited for the file can write to it
-        except OSError as exc:
-            raise StoreFull(
-                f"{file} cannot be replaced ({exc.strerror or exc}); make its folder writable, or "
-                "free some disk space"
-            ) from exc
 
 
 def _check(copy: Path, key: bytes | None) -> None:
-    with closing(open_with_apsw(str(copy), 5.0, key)) as made:
+    with closing(open_file(str(copy), 5.0, key, by_apsw=True)) as made:
         schema.inspect(made, str(copy))
         wrong = [row[0] for row in made.execute("PRAGMA integrity_check") if row[0] != "ok"]
     if wrong:
@@ -237,7 +230,10 @@ def _finish(file: Path) -> None:
     if found is None:
         return
     plain, old = is_plain(file), _beside(file, ".old")
-    try:
+    with disk_errors(
+        f"what is left of the plain store beside {file} cannot be deleted",
+        "make its folder writable, then open the store again",
+    ):
         for suffix in (".moving", ".moving-journal"):
             _shred(_beside(file, suffix))
         if old.exists() and old.samefile(file):
@@ -252,11 +248,6 @@ def _finish(file: Path) -> None:
             for image in folder.iterdir():
                 _shred(image)
             folder.rmdir()
-    except OSError as exc:
-        raise StoreFull(
-            f"what is left of the plain store beside {file} cannot be deleted "
-            f"({exc.strerror or exc}); make its folder writable, then open the store again"
-        ) from exc
     if plain:
         vaults.remove(file)
     else:

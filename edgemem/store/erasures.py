@@ -27,15 +27,7 @@ from edgemem.store.rows import LISTED, as_json
 if TYPE_CHECKING:
     from edgemem.store.store import Store
 
-__all__ = [
-    "Erasure",
-    "add_erasure",
-    "count_rows",
-    "erased_of",
-    "erasures",
-    "verify",
-    "with_receipt",
-]
+__all__ = ["erased_of", "erasures", "verify", "with_receipt"]
 
 _NOT_LOOKED_THROUGH = ("meta", "erased", "erasures")
 _ID_CHARS = 300  # no id is longer, whether a scope's or imported

@@ -122,11 +122,8 @@ def _join(parts: Sequence[Where], word: str) -> Where:
 
 
 def _field(key: str, value: object) -> tuple[Where, int]:
-    build = _column if key in COLUMNS else _metadata
-    if isinstance(value, str) and value == "*":
-        return build(key, "ne", None), 1
     if not isinstance(value, Mapping):
-        return build(key, "eq", value), 1
+        value = {"ne": None} if isinstance(value, str) and value == "*" else {"eq": value}
     if not value:
         raise InputError(f"filter {key!r} has no operator; allowed are {', '.join(OPERATORS)}")
     parts: list[Where] = []
@@ -137,10 +134,13 @@ def _field(key: str, value: object) -> tuple[Where, int]:
                 f"{', '.join(OPERATORS)} (and for nested metadata a dotted key, "
                 f"{f'{key}.{operator}'!r})"
             )
-        if operator in ("in", "nin") and not _is_list(operand):
-            raise _wrong(key, operator, operand, "a list")
+        build = _any_of if operator in ("in", "nin") else _single(key)
         parts.append(build(key, operator, operand))
     return _join(parts, "AND"), len(parts)
+
+
+def _single(key: str) -> Callable[[str, str, Any], Where]:
+    return _column if key in COLUMNS else _metadata
 
 
 # --- columns: text or NULL -------------------------------------------------------------------
@@ -152,14 +152,11 @@ def _column(key: str, operator: str, operand: Any) -> Where:
         if not isinstance(operand, str):
             raise _wrong(key, operator, operand, "text")
         return _contains_text(name, (), operator, _text(key, operand))
-    if operator in ("in", "nin"):
-        return _any_of(key, operator, operand, _column)
-    if operand is None and operator in ("eq", "ne"):
-        return Where(f"({name} IS {'NOT ' if operator == 'ne' else ''}NULL)")
-    text = _column_text(key, operator, operand)
     if operator in COMPARE:
+        text = _column_text(key, operator, operand)
         return Where(f"coalesce({name} {COMPARE[operator]} ?, 0)", (text,))
-    return Where(f"({name} IS {'NOT ' if operator == 'ne' else ''}?)", (text,))
+    value = None if operand is None else _column_text(key, operator, operand)
+    return Where(f"({name} IS {'NOT ' if operator == 'ne' else ''}?)", (value,))
 
 
 def _column_text(key: str, operator: str, operand: Any) -> str:
@@ -182,11 +179,9 @@ def _column_text(key: str, operator: str, operand: Any) -> str:
 def _metadata(key: str, operator: str, operand: Any) -> Where:
     path = _path(key)
     kind, value = "json_type(m.metadata, ?)", "json_extract(m.metadata, ?)"
-    if operator in ("ne", "nin"):
-        positive = _metadata(key, {"ne": "eq", "nin": "in"}[operator], operand)
+    if operator == "ne":
+        positive = _metadata(key, "eq", operand)
         return Where(f"NOT {positive.sql}", positive.params)
-    if operator == "in":
-        return _any_of(key, operator, operand, _metadata)
     if operator in ("contains", "icontains"):
         return _metadata_contains(key, path, operator, operand)
     if operand is None and operator == "eq":
@@ -266,40 +261,33 @@ def _contains_text(sql: str, params: tuple[Any, ...], operator: str, text: str) 
     return Where(f"coalesce(instr({sql}, ?) > 0, 0)", (*params, text))
 
 
-def _any_of(
-    key: str, operator: str, operands: Collection[Any], build: Callable[[str, str, Any], Where]
-) -> Where:
+def _any_of(key: str, operator: str, operands: Any) -> Where:
     """in / nin. The list is one JSON parameter, so that thousands of values are one condition."""
+    if not _is_list(operands):
+        raise _wrong(key, operator, operands, "a list")
+    path = None if key in COLUMNS else _path(key)
+    # For messages: nin of metadata is told as the in that it negates.
+    told = operator if path is None else "in"
     parts: list[Where] = []
-    texts: list[str] = []
-    numbers: list[int | float] = []
+    values: dict[str, list[Any]] = {}  # by the JSON types that they may equal
     for operand in operands:
         if _is_list(operand) or isinstance(operand, Mapping):
-            raise _wrong(key, operator, operand, "a list of single values")
+            raise _wrong(key, told, operand, "a list of single values")
         if operand is None or isinstance(operand, bool):
-            parts.append(build(key, "eq", operand))
-        elif build is _column:
-            texts.append(_column_text(key, operator, operand))
-        elif isinstance(operand, str):
-            texts.append(_text(key, operand))
-        elif isinstance(operand, int | float):
-            _number(key, operator, operand)
-            numbers.append(operand)
+            parts.append(_single(key)(key, "eq", operand))
+        elif path is None:
+            values.setdefault("", []).append(_column_text(key, told, operand))
         else:
-            raise _wrong(key, operator, operand, "text, numbers, booleans and None")
+            types, _, _ = _value(key, told, operand, "text, numbers, booleans and None")
+            values.setdefault(types, []).append(operand)
     parts = list(dict.fromkeys(parts))
-    if texts and build is _column:
-        packed = as_json(texts)
-        parts.append(Where(f"coalesce(m.{key} {LISTED}, 0)", (packed,)))
-    else:
-        for values, types in ((texts, "'text'"), (numbers, "'integer', 'real'")):
-            if values:
-                path, packed = _path(key), as_json(values)
-                sql = (
-                    f"coalesce(json_type(m.metadata, ?) IN ({types}) AND "
-                    f"json_extract(m.metadata, ?) {LISTED}, 0)"
-                )
-                parts.append(Where(sql, (path, path, packed)))
+    for types, listed in values.items():
+        sql = f"m.{key} {LISTED}"
+        params: tuple[str, ...] = (as_json(listed),)
+        if path is not None:
+            sql = f"json_type(m.metadata, ?) IN ({types}) AND json_extract(m.metadata, ?) {LISTED}"
+            params = (path, path, *params)
+        parts.append(Where(f"coalesce({sql}, 0)", params))
     where = _join(parts, "OR") if parts else Where("0")
     return Where(f"NOT {where.sql}", where.params) if operator == "nin" else where
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgemem.cachefile import replace_file, sync_folder
-from edgemem.errors import InputError, StoreError, StoreFull
+from edgemem.cachefile import disk_errors, replace_file, sync_folder
+from edgemem.errors import InputError, StoreError
 from edgemem.results import ImageLine, Picture, utc_now
 from edgemem.store.database import roll_back
 from edgemem.store.rows import LISTED, OF_IMAGE, as_json, damaged
@@ -30,22 +30,11 @@ if TYPE_CHECKING:
     from edgemem.store.writing import Transaction
 
 __all__ = [
-    "INLINE_BYTES",
-    "Shown",
-    "export_image",
-    "export_images",
-    "folder_of",
     "image",
-    "import_image",
-    "insert",
     "lines",
-    "link",
     "looks",
     "of_turns",
-    "problems",
     "shown_by",
-    "sweep",
-    "take_in",
     "text_of",
     "uncaptioned",
     "unread",
@@ -107,16 +96,14 @@ def link(
 
 
 def _write(folder: Path, name: str, data: bytes) -> None:
-    try:
+    with disk_errors(
+        f"an image cannot be written to {folder}",
+        "free some disk space, or make the folder writable",
+    ):
         with suppress(FileExistsError):
             folder.mkdir(0o700)
             sync_folder(folder.parent)
         replace_file(folder / name, data)
-    except OSError as exc:
-        raise StoreFull(
-            f"an image cannot be written to {folder} ({exc.strerror or exc}); free some disk "
-            "space, or make the folder writable"
-        ) from exc
 
 
 def take_in(connection: sqlite3.Connection, folder: Path) -> None:
@@ -140,17 +127,16 @@ def sweep(connection: sqlite3.Connection, folder: Path | None) -> None:
         return
     connection.execute("BEGIN IMMEDIATE")  # who wrote a file has committed its row by now
     try:
-        for name in _strays(connection, folder):
-            (folder / name).unlink(missing_ok=True)
-        sync_folder(folder)  # or a power failure may bring the files back
+        with disk_errors(
+            f"an image that was erased cannot be deleted from {folder}",
+            "make the folder writable and open the store again, or delete the file yourself",
+        ):
+            for name in _strays(connection, folder):
+                (folder / name).unlink(missing_ok=True)
+            sync_folder(folder)  # or a power failure may bring the files back
         with suppress(OSError):
             folder.rmdir()
             sync_folder(folder.parent)
-    except OSError as exc:
-        raise StoreFull(
-            f"an image that was erased cannot be deleted from {folder} ({exc.strerror or exc}); "
-            "make the folder writable and open the store again, or delete the file yourself"
-        ) from exc
     finally:
         roll_back(connection)
 

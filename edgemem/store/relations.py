@@ -22,20 +22,14 @@ if TYPE_CHECKING:
     from edgemem.store.store import Store
 
 __all__ = [
-    "all_relations",
-    "end_relations",
     "entities",
     "entity_ids",
     "entity_names",
-    "forget_entities",
-    "forget_relations",
-    "import_relation",
     "normalised",
     "other_names",
     "relations",
     "relations_of",
     "unread_facts",
-    "write_relations",
 ]
 
 EVERYBODY = Scope()

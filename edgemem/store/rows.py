@@ -14,7 +14,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
@@ -27,16 +27,7 @@ from edgemem.results import Entity, EntityType, Image, ImageMime, Kind, Label, M
 if TYPE_CHECKING:
     from edgemem.store.writing import Transaction
 
-__all__ = [
-    "BATCH",
-    "RELATIONS",
-    "NewMemory",
-    "NewRelation",
-    "PendingItem",
-    "StoredTurn",
-    "export_rows",
-    "import_rows",
-]
+__all__ = ["NewMemory", "NewRelation", "PendingItem", "StoredTurn", "import_rows"]
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -114,6 +105,15 @@ class PendingItem:
 def scope_columns(scope: Scope) -> dict[str, str | None]:
     """A scope as columns. `dataclasses.asdict` would copy deeply."""
     return {name: getattr(scope, name) for name in SCOPE}
+
+
+def as_columns(item: NewMemory | StoredTurn) -> dict[str, Any]:
+    """The columns that a memory or turn fills in its own row."""
+    values = {each.name: getattr(item, each.name) for each in fields(item)}
+    for other in ("scope", "vectors", "sources"):
+        values.pop(other, None)
+    packed = pack_json(item.metadata, "metadata")
+    return {**values, **scope_columns(item.scope), "metadata": packed}
 
 
 def scope_sql(scope: Scope, alias: str = "m.") -> tuple[list[str], list[Any]]:
@@ -225,33 +225,22 @@ IMAGE = (  # OF_IMAGE, caption and caption_by of the image of a memory m, as JSO
     "l.caption, l.caption_by) FROM memory_images l JOIN images i ON i.id = l.image "
     "WHERE l.memory = m.rowid LIMIT 1) END"
 )
-MEMORY_COLUMNS = (
-    "m.rowid, m.id, m.memory, m.kind, m.created_at, m.updated_at, m.user_id, m.agent_id, "
-    f"m.run_id, m.metadata, m.valid_from, m.valid_to, m.expires_at, {SOURCES}, "
-    f"{IMAGE}"
-)
+_MEMORY = (
+    "id", "memory", "kind", "created_at", "updated_at", *SCOPE, "metadata", "valid_from",
+    "valid_to", "expires_at",
+)  # fmt: skip
+MEMORY_COLUMNS = f"m.rowid, {', '.join(f'm.{name}' for name in _MEMORY)}, {SOURCES}, {IMAGE}"
 
 
 def memory_item(row: Sequence[Any]) -> MemoryItem:
     """The memory in a row of MEMORY_COLUMNS. Raises StoreCorrupt if the row is damaged."""
     if not (isinstance(row[1], str) and isinstance(row[2], str) and row[3] in KINDS):
         raise damaged(f"memory row {row[0]} holds something else than an id, a text and a kind")
-    return MemoryItem(
-        id=row[1],
-        memory=row[2],
-        kind=row[3],
-        created_at=row[4],
-        updated_at=row[5],
-        user_id=row[6],
-        agent_id=row[7],
-        run_id=row[8],
-        metadata=unpack_json(row[9], "metadata of a memory"),
-        valid_from=row[10],
-        valid_to=row[11],
-        expires_at=row[12],
-        sources=unpack_ids(row[13]),
-        image=None if row[14] is None else _image(row[14]),
-    )
+    values = dict(zip((*_MEMORY, "sources", "image"), row[1:], strict=False))
+    values["metadata"] = unpack_json(values["metadata"], "metadata of a memory")
+    values["sources"] = unpack_ids(values["sources"])
+    values["image"] = None if values["image"] is None else _image(values["image"])
+    return MemoryItem(**values)
 
 
 def _image(text: str) -> Image:
@@ -265,16 +254,15 @@ def stored_turn(row: Sequence[Any]) -> StoredTurn:
     """The turn in a row of TURN_COLUMNS. Raises StoreCorrupt if the row is damaged."""
     if not (isinstance(row[0], str) and isinstance(row[6], str)):
         raise damaged("a turn holds something else than an id and a text")
-    return StoredTurn(
-        id=row[0],
-        scope=Scope(*row[1:4]),
-        role=row[4],
-        name=row[5],
-        content=row[6],
-        timestamp=row[7],
-        metadata=unpack_json(row[8], "metadata of a turn"),
-        created_at=row[9],
-    )
+    return StoredTurn(**_scoped(TURN_COLUMNS, row, "metadata", "a turn"))
+
+
+def _scoped(columns: str, row: Sequence[Any], json_column: str, what: str) -> dict[str, Any]:
+    """The values of a row by column, with its scope as one value and its JSON decoded."""
+    values = dict(zip(columns.split(", "), row, strict=True))
+    values["scope"] = Scope(*(values.pop(name) for name in SCOPE))
+    values[json_column] = unpack_json(values[json_column], f"{json_column} of {what}")
+    return values
 
 
 EDITS = "h.memory_id = m.id AND h.event = 'UPDATE' AND h.role = 'user'"
@@ -301,16 +289,7 @@ PENDING_COLUMNS = (
 
 def pending_item(row: Sequence[Any]) -> PendingItem:
     """The piece of work in a row of PENDING_COLUMNS."""
-    return PendingItem(
-        id=row[0],
-        task=row[1],
-        payload=unpack_json(row[2], "payload of a pending piece of work"),
-        scope=Scope(*row[3:6]),
-        attempts=row[6],
-        last_error=row[7],
-        created_at=row[8],
-        next_try_at=row[9],
-    )
+    return PendingItem(**_scoped(PENDING_COLUMNS, row, "payload", "a pending piece of work"))
 
 
 # --- exports ----------------------------------------------------------------------------------
@@ -553,19 +532,11 @@ def _is_over(tx: Transaction, row: Mapping[str, Any], told: _Told) -> bool:
             return True
         taken = connection.execute(
             "SELECT m.id FROM memories m JOIN memory_sources s ON s.memory = m.rowid "
-            f"JOIN turns t ON t.rowid = s.turn WHERE t.id {LISTED}",
-            (as_json(_texts_in(row["payload"])),),
+            "JOIN turns t ON t.rowid = s.turn "
+            "WHERE t.id IN (SELECT atom FROM json_tree(?) WHERE type = 'text')",
+            (pack_json(row["payload"], "payload"),),
         )
         return any(id not in told.ids or id in told.changed for (id,) in taken)
-
-
-def _texts_in(value: Any) -> Iterator[str]:
-    """All texts in a JSON value, without the keys of objects."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list | tuple | Mapping):
-        for each in value.values() if isinstance(value, Mapping) else value:
-            yield from _texts_in(each)
 
 
 def _import_row(
@@ -605,23 +576,19 @@ def _checked(row: Mapping[str, Any], number: int) -> dict[str, Any]:
     allowed = {"type", *table.columns, *_LISTS.get(type_, ())}
     if unknown := set(row) - allowed:
         raise refuse(f"({type_}) has the unknown fields {sorted(map(str, unknown))}")
-    for name in table.texts:
-        out[name] = row.get(name)
-        if not isinstance(out[name], str):
-            raise refuse(f"({type_}) has no text in {name!r}")
-    for name in table.nullable:
-        out[name] = row.get(name)
-        if not (out[name] is None or isinstance(out[name], str)):
-            raise refuse(f"({type_}) has neither text nor null in {name!r}")
-    for name in table.others:
-        out[name] = value = row.get(name, {} if name in _JSON else 0)
-        if name in _JSON:
-            if not isinstance(value, Mapping):
-                raise refuse(f"({type_}) has no object in {name!r}")
-        elif not isinstance(value, int) or not 0 <= value < 2**31:
-            raise refuse(f"({type_}) has no count in {name!r}")
+    for name in table.columns:
+        value = row.get(name, {} if name in _JSON else 0 if name in table.others else None)
+        if name in table.texts:
+            right, what = isinstance(value, str), "no text"
+        elif name in table.nullable:
+            right, what = isinstance(value, str | None), "neither text nor null"
+        elif name in _JSON:
+            right, what = isinstance(value, Mapping), "no object"
         else:
-            out[name] = int(value)
+            right, what = isinstance(value, int) and 0 <= value < 2**31, "no count"
+        if not right:
+            raise refuse(f"({type_}) has {what} in {name!r}")
+        out[name] = int(value) if isinstance(value, bool) else value
     if type_ == "never_send":
         given = [name for name in (*SCOPE, "pattern") if out[name] is not None]
         if not given or ("pattern" in given and len(given) > 1):

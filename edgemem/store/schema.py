@@ -6,8 +6,10 @@ The migrations that a file lacks run in one transaction, after a copy of the fil
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from edgemem.errors import SchemaVersionError, StoreCorrupt, StoreError
@@ -18,21 +20,6 @@ __all__ = ["APPLICATION_ID", "MIGRATIONS", "TABLES", "inspect", "prepare"]
 
 PAGE_SIZE = 8192  # holds five 384-dimensional vectors; SQLite's default, 4096, holds two
 APPLICATION_ID = 0x45444745  # "EDGE", in the file's header
-# The tables that each migration adds. A file of version n has those of the first n migrations.
-TABLES = (
-    frozenset(
-        {"meta", "turns", "memories", "memory_sources", "vectors", "history", "pending", "erased"}
-        | {"memories_fts", "memories_live"}
-    ),
-    frozenset({"receipts", "never_send"}),
-    frozenset[str](),  # its one table is dropped by the fourth
-    frozenset[str](),
-    frozenset({"token_vectors"}),
-    frozenset({"entities", "aliases", "relations"}),
-    frozenset({"images", "memory_images"}),
-    frozenset({"erasures"}),
-    frozenset({"sync_self", "sync_rows", "sync_waiting", "sync_links", "sync_peers"}),
-)
 
 
 def _migration_1(connection: sqlite3.Connection) -> None:
@@ -43,8 +30,7 @@ def _migration_1(connection: sqlite3.Connection) -> None:
     db = Database(connection, execute_plugins=False)
     db.table("meta").create({"key": str, "value": str}, pk="key", strict=True)
     db.table("erased").create({"memory": int, "generation": int}, pk="memory", strict=True)
-    for statement in _STATEMENTS_1:
-        connection.execute(statement)
+    _executed(connection, _STATEMENTS_1)
     db.table("erased").create_index(["generation"])
     db.table("turns").create_index(["user_id", "agent_id", "run_id"])
     db.table("memories").create_index(["generation"])
@@ -135,18 +121,6 @@ _STATEMENTS_CLOUD = (
     ) STRICT""",
 )
 
-
-_STATEMENTS_SENSITIVITIES = (
-    """CREATE TABLE sensitivities (
-        turn INTEGER PRIMARY KEY REFERENCES turns (rowid) ON DELETE CASCADE,
-        model TEXT NOT NULL, scale REAL NOT NULL, offsets BLOB NOT NULL, scores BLOB NOT NULL
-    ) STRICT""",
-    # The scores of a memory's words must not outlive the words, however these are changed.
-    """CREATE TRIGGER sensitivities_forget AFTER UPDATE OF memory, deleted_at ON memories
-        WHEN new.kind = 'turn' AND (new.memory <> old.memory OR new.deleted_at IS NOT NULL)
-        BEGIN DELETE FROM sensitivities
-            WHERE turn IN (SELECT turn FROM memory_sources WHERE memory = new.rowid); END""",
-)
 
 # Scores of tokens that were made ahead of time did not help (bench/LOG.md, 2026-11-25).
 _STATEMENTS_NO_SENSITIVITIES = (
@@ -367,25 +341,34 @@ _STATEMENTS_ERASURES = (
 )
 
 
-def _all_of(statements: tuple[str, ...]) -> Callable[[sqlite3.Connection], None]:
-    def migration(connection: sqlite3.Connection) -> None:
-        for statement in statements:
-            connection.execute(statement)
+# What each migration executes; the first does more.
+_STATEMENTS: tuple[tuple[str, ...], ...] = (
+    _STATEMENTS_1,
+    _STATEMENTS_CLOUD,
+    (),  # added a table that the next one drops
+    _STATEMENTS_NO_SENSITIVITIES,
+    _STATEMENTS_TOKENS,
+    _STATEMENTS_GRAPH,
+    _STATEMENTS_IMAGES,
+    _STATEMENTS_ERASURES,
+    _STATEMENTS_SYNC,
+)
 
-    return migration
+
+def _executed(connection: sqlite3.Connection, statements: tuple[str, ...]) -> None:
+    for statement in statements:
+        connection.execute(statement)
 
 
-MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [
+MIGRATIONS: list[Callable[[sqlite3.Connection], object]] = [
     _migration_1,
-    _all_of(_STATEMENTS_CLOUD),
-    _all_of(_STATEMENTS_SENSITIVITIES),
-    _all_of(_STATEMENTS_NO_SENSITIVITIES),
-    _all_of(_STATEMENTS_TOKENS),
-    _all_of(_STATEMENTS_GRAPH),
-    _all_of(_STATEMENTS_IMAGES),
-    _all_of(_STATEMENTS_ERASURES),
-    _all_of(_STATEMENTS_SYNC),
+    *(partial(_executed, statements=statements) for statements in _STATEMENTS[1:]),
 ]
+# The tables that each migration adds. A file of version n has those of the first n migrations.
+TABLES = tuple(
+    frozenset(re.findall(r"CREATE (?:VIRTUAL TABLE|TABLE|VIEW) (\w+)", "\n".join(statements)))
+    for statements in _STATEMENTS
+)
 
 
 def inspect(connection: sqlite3.Connection, path: str) -> int:
@@ -411,7 +394,7 @@ def inspect(connection: sqlite3.Connection, path: str) -> int:
             f"{path} has schema version {version} and this edgemem knows versions up to "
             f"{len(MIGRATIONS)}; upgrade edgemem-runtime to open it"
         )
-    wanted = frozenset[str]().union(*TABLES[:version])
+    wanted = frozenset({"meta", "erased"}).union(*TABLES[:version])
     if version < 1 or not names >= wanted:
         missing = ", ".join(sorted(wanted - names)) or "none"
         raise StoreCorrupt(

@@ -51,13 +51,7 @@ from edgemem.store.rows import (
 from edgemem.store.writing import Transaction
 from edgemem.vault import Vault
 
-__all__ = [
-    "Browsed",
-    "Store",
-    "browse",
-    "owners",
-    "replacements",
-]
+__all__ = ["Browsed", "Store", "browse", "owners", "replacements"]
 
 Items = list[MemoryItem]  # Store.list hides the built-in inside the class
 Turns = list[StoredTurn]
@@ -250,6 +244,11 @@ class Store:
         with self.snapshot() as connection:
             return connection.execute(sql, params).fetchall()
 
+    def _items(self, condition: str, *params: Any) -> Items:
+        """The memories m for which a condition holds, which may end in an ORDER BY."""
+        sql = f"SELECT {MEMORY_COLUMNS} FROM memories m WHERE {condition}"
+        return [memory_item(row) for row in self.select(sql, *params)]
+
     def generation(self) -> int:
         """The number of committed writes; a cache with another generation is stale."""
         with self.snapshot() as connection:
@@ -263,10 +262,8 @@ class Store:
     def get(self, ids: Sequence[str], *, include_deleted: bool = False) -> dict[str, MemoryItem]:
         """Memories by id, in the order asked for; invalid and expired ones too."""
         alive = "" if include_deleted else " AND m.deleted_at IS NULL"
-        rows = self.select(
-            f"SELECT {MEMORY_COLUMNS} FROM memories m WHERE m.id {LISTED}{alive}", as_json(ids)
-        )
-        return _in_order(ids, {row[1]: memory_item(row) for row in rows})
+        found = self._items(f"m.id {LISTED}{alive}", as_json(ids))
+        return _in_order(ids, {item.id: item for item in found})
 
     def by_rowids(self, rowids: Iterable[int]) -> dict[int, MemoryItem]:
         """Memories that are not deleted by rowid, in the order asked for."""
@@ -297,13 +294,8 @@ class Store:
         conditions, params = _conditions(
             scope, where, kinds, now, include_invalid=include_invalid, at=at
         )
-        rows = self.select(
-            f"SELECT {MEMORY_COLUMNS} FROM memories m WHERE {conditions} "
-            "ORDER BY m.created_at, m.rowid LIMIT ?",
-            *params,
-            _limit(limit),
-        )
-        return [memory_item(row) for row in rows]
+        order = "ORDER BY m.created_at, m.rowid LIMIT ?"
+        return self._items(f"{conditions} {order}", *params, _limit(limit))
 
     def rowids(
         self,
@@ -442,13 +434,14 @@ class Store:
         """The memories of a kind that came from these turns and from no other; not edited ones."""
         turns = as_json(turn_ids)
         cited = "SELECT s.memory FROM memory_sources s JOIN turns t ON t.rowid = s.turn WHERE t.id"
-        sql = (
-            f"SELECT {MEMORY_COLUMNS} FROM memories m WHERE m.kind = ? "
-            f"AND m.deleted_at IS NULL AND m.rowid IN ({cited} {LISTED}) "
+        return self._items(
+            f"m.kind = ? AND m.deleted_at IS NULL AND m.rowid IN ({cited} {LISTED}) "
             f"AND NOT EXISTS ({cited} NOT {LISTED} AND s.memory = m.rowid) AND NOT {EDITED} "
-            "ORDER BY m.rowid"
+            "ORDER BY m.rowid",
+            kind,
+            turns,
+            turns,
         )
-        return [memory_item(row) for row in self.select(sql, kind, turns, turns)]
 
     def erase_extent(self, memory_ids: Iterable[str]) -> tuple[Ids, Ids]:
         """The ids of the turns, and of the memories, that an `erase` of these would take."""
@@ -488,6 +481,7 @@ class Store:
         relations, history and pending: all rows.
         """
         now = utc_now()
+        sums = ", ".join(f"(SELECT count(*) FROM {table})" for table in _COUNTED)
         with self.snapshot() as connection:
             kinds = dict(
                 connection.execute(
@@ -495,16 +489,10 @@ class Store:
                     (now, now),
                 ).fetchall()
             )
-            all_rows, deleted = connection.execute(
-                "SELECT count(*), count(deleted_at) FROM memories"
-            ).fetchone()
-            others = {
-                table: connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-                for table in _COUNTED
-            }
-            (image_bytes,) = connection.execute(
-                "SELECT coalesce(sum(size_bytes), 0) FROM images"
-            ).fetchone()
+            ((all_rows, deleted, image_bytes, *others),) = connection.execute(
+                "SELECT count(*), count(deleted_at), "
+                f"(SELECT coalesce(sum(size_bytes), 0) FROM images), {sums} FROM memories"
+            ).fetchall()
         live = sum(kinds.values())
         return {
             "memories": live,
@@ -514,7 +502,7 @@ class Store:
             "images": kinds.get("image", 0),
             "invalid": all_rows - live - deleted,
             "deleted": deleted,
-            **others,
+            **dict(zip(_COUNTED, others, strict=True)),
             "image_bytes": image_bytes,
         }
 

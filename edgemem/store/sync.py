@@ -2,9 +2,8 @@
 
 Every row that travels has a version (in `sync_rows`), which triggers write in the transaction that
 makes the change (schema.py). A file of changes is a changeset, which SQLite's session extension
-records from an in-memory table, `rows`. A merge applies any number of changesets to such a table.
-ARCHITECTURE.md says what travels, and which of two versions wins. This file imports apsw, as
-cipher.py does, so import it late.
+records from an in-memory table, `rows`. ARCHITECTURE.md says what travels, and which of two
+versions wins. This file imports apsw, as cipher.py does, so import it late.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from __future__ import annotations
 import base64
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,19 +31,7 @@ if TYPE_CHECKING:
 
     from edgemem.store.store import Store
 
-__all__ = [
-    "Self",
-    "Taken",
-    "Version",
-    "Versions",
-    "begin",
-    "own_device",
-    "pack",
-    "take_in",
-    "texts_to_embed",
-    "unpack",
-    "versions",
-]
+__all__ = ["Self", "Taken", "Version", "begin", "own_device", "take_in", "unpack", "versions"]
 
 _TURN = (*SCOPE, "role", "name", "content", "timestamp", "metadata", "created_at")
 _MEMORY = ("kind", "memory", "search_text", *SCOPE, "created_at", "updated_at", "valid_from",
@@ -96,6 +83,13 @@ _KINDS = {
     "never": ("JOIN never_send n ON n.uid = s.id", "n.id", _array("n", _NEVER)),
 }  # fmt: skip
 _BETWEEN = "\x1f"  # schema.SEPARATOR
+ERASING = ("erased", "root")
+# Rows that are stored once and never changed: the table, its key, the columns of the body.
+_ONCE = {
+    "turn": ("turns", "id", _TURN),
+    "history": ("history", "id", _HISTORY),
+    "never": ("never_send", "uid", _NEVER),
+}
 
 
 class Version(NamedTuple):
@@ -137,33 +131,26 @@ class Taken:
     number of rows that refer to a row not received yet.
     """
 
-    rows: int
-    erased: list[str]
-    replaced: list[str]
-    waiting: int
+    rows: int = 0
+    erased: list[str] = field(default_factory=list)
+    replaced: list[str] = field(default_factory=list)
+    waiting: int = 0
 
 
 # -- changesets --------------------------------------------------------------------------------
 
-_INSERT = "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?)"
 
-
-def _table() -> apsw.Connection:
+def pack(versions: Iterable[Version]) -> bytes:
+    """A changeset of these versions. No two of them may be of the same row."""
     connection = apsw.Connection(":memory:")
     connection.execute(
         "CREATE TABLE rows (kind TEXT NOT NULL, id TEXT NOT NULL, clock INTEGER NOT NULL, "
         "device TEXT NOT NULL, body TEXT, vectors BLOB, PRIMARY KEY (kind, id)) WITHOUT ROWID"
     )
-    return connection
-
-
-def pack(versions: Iterable[Version]) -> bytes:
-    """A changeset of these versions. No two of them may be of the same row."""
-    connection = _table()
     session = apsw.Session(connection, "main")
     session.attach("rows")
     with connection:
-        connection.executemany(_INSERT, versions)
+        connection.executemany("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?)", versions)
     changeset: bytes = session.changeset()
     session.close()
     connection.close()
@@ -177,26 +164,15 @@ def unpack(changeset: bytes) -> Iterator[Version]:
         yield Version._make(change.new)
 
 
-def _merge(connection: sqlite3.Connection, changesets: Sequence[bytes]) -> Versions:
-    """The latest version of each row in changesets, if it is later than the version stored here."""
-
-    def later(reason: int, change: Any) -> int:
-        if reason != apsw.SQLITE_CHANGESET_CONFLICT:
-            return int(apsw.SQLITE_CHANGESET_ABORT)
-        wins = change.new[2:4] > change.conflict[2:4]
-        return int(apsw.SQLITE_CHANGESET_REPLACE if wins else apsw.SQLITE_CHANGESET_OMIT)
-
-    ids = {version[:2] for changeset in changesets for version in unpack(changeset)}
-    here = set(_stamps(connection, ids))
-    table = _table()
-    with table:
-        table.executemany(_INSERT, ((*stamp, None, None) for stamp in here))
-        for changeset in changesets:
-            apsw.Changeset.apply(changeset, table, conflict=later)
-    merged = map(Version._make, table.execute("SELECT * FROM rows"))
-    new = [version for version in merged if version[:4] not in here]
-    table.close()
-    return new
+def _merge(connection: sqlite3.Connection, found: Versions) -> Versions:
+    """The latest version of each row, if it is later than the version stored here."""
+    clocks = {s[:2]: s[2:] for s in _stamps(connection, {version[:2] for version in found})}
+    latest: dict[tuple[str, str], Version] = {}
+    for version in found:
+        row, clock = version[:2], version[2:4]
+        if row not in clocks or clock > clocks[row]:
+            clocks[row], latest[row] = clock, version
+    return [latest[row] for row in sorted(latest)]  # "erased" before "root", see `_erase`
 
 
 # -- this device ---------------------------------------------------------------------------------
@@ -320,18 +296,16 @@ def take_in(
     the `texts_to_embed`, by text.
     """
     with tx.step() as connection:
-        waited = connection.execute("SELECT * FROM sync_waiting").fetchall()
-        early = [pack(map(Version._make, waited))] if waited else []
-        new = _merge(connection, [*early, *changesets])
+        waited = [Version._make(row) for row in connection.execute("SELECT * FROM sync_waiting")]
+        new = _merge(connection, waited + [v for c in changesets for v in unpack(c)])
         ((device, clock),) = connection.execute("SELECT device, clock FROM sync_self")
         seq = max(clock + 1, *(version.clock for version in new), 0)
         connection.execute("UPDATE sync_self SET clock = ?", (seq,))
         erased = _erase(tx, connection, new, link, seq, device)
         gone = {row[0] for row in connection.execute(_ERASED)}
-        erasing = ("erased", "root")
-        if any(not gone.isdisjoint(row[1].split(_BETWEEN)) for row in waited):
+        if any(not gone.isdisjoint(v.id.split(_BETWEEN)) for v in waited):
             tx.set_meta(SCRUB_WANTED, uuid.uuid4().hex)  # sync_waiting may have had their text
-        new = [v for v in new if v.kind not in erasing and gone.isdisjoint(v.id.split(_BETWEEN))]
+        new = [v for v in new if v.kind not in ERASING and gone.isdisjoint(v.id.split(_BETWEEN))]
         connection.execute("UPDATE sync_self SET quiet = 1")
         connection.execute("DELETE FROM sync_waiting")
         order = list(_KINDS)
@@ -437,10 +411,19 @@ class _Taking:
     connection: sqlite3.Connection
     made: Mapping[str, Floats]
 
-    def turn(self, version: Version) -> str | None:
-        if rowid_of(self.connection, "turns", version.id) is None:
-            self.tx.insert("turns", id=version.id, **_columns(_TURN, version))
+    def _once(self, version: Version) -> str | None:
+        table, key, columns = _ONCE[version.kind]
+        values = {key: version.id, **_columns(columns, version)}
+        if version.kind == "history":
+            values["memory_id"], _sep, values[key] = version.id.partition(_BETWEEN)
+            if rowid_of(self.connection, "memories", values["memory_id"]) is None:
+                return None  # it would survive an erase of its memory
+        sql = f"SELECT 1 FROM {table} WHERE {key} = ?"
+        if self.connection.execute(sql, (values[key],)).fetchone() is None:
+            self.tx.insert(table, **values)
         return "taken"
+
+    turn = history = never = _once
 
     def memory(self, version: Version) -> str | None:
         values = _columns(_MEMORY, version)
@@ -528,36 +511,19 @@ class _Taking:
         )
         return "taken" if done.rowcount else None
 
-    def history(self, version: Version) -> str | None:
-        memory_id, _sep, id = version.id.partition(_BETWEEN)
-        if rowid_of(self.connection, "memories", memory_id) is None:
-            return None  # it would survive an erase of its memory
-        if self.connection.execute("SELECT 1 FROM history WHERE id = ?", (id,)).fetchone() is None:
-            self.tx.insert("history", id=id, memory_id=memory_id, **_columns(_HISTORY, version))
-        return "taken"
-
     def graph(self, version: Version) -> str | None:
         rowid = rowid_of(self.connection, "memories", version.id)
         if rowid is None:
             return None
         if _later(self.connection, "memory", version):  # read from an outdated text
             return "taken"
-        ended_by = {row["invalidated_by"] for row in version.value[1]} - {None}
-        gone = {
-            row[0]
-            for row in self.connection.execute(f"{_ERASED} AND id {LISTED}", (as_json(ended_by),))
-        }
-        if any(rowid_of(self.connection, "memories", id) is None for id in ended_by - gone):
-            return None
+        for ended_by in {row["invalidated_by"] for row in version.value[1]} - {None}:
+            if (
+                rowid_of(self.connection, "memories", ended_by) is None
+                and not self.connection.execute(f"{_ERASED} AND id = ?", (ended_by,)).fetchone()
+            ):
+                return None
         _tell(self.connection, rowid, version)
-        return "taken"
-
-    def never(self, version: Version) -> str | None:
-        row = self.connection.execute(
-            "SELECT 1 FROM never_send WHERE uid = ?", (version.id,)
-        ).fetchone()
-        if row is None:
-            self.tx.insert("never_send", uid=version.id, **_columns(_NEVER, version))
         return "taken"
 
 

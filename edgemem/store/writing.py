@@ -23,6 +23,7 @@ from edgemem.store.rows import (
     NewMemory,
     NewRelation,
     StoredTurn,
+    as_columns,
     as_json,
     pack_json,
     pack_vectors,
@@ -31,7 +32,7 @@ from edgemem.store.rows import (
     scope_sql,
 )
 
-__all__ = ["Transaction", "all_of", "erase_rows", "extent", "reset_rows"]
+__all__ = ["Transaction", "all_of"]
 
 Rows = list[tuple[Any, ...]]
 
@@ -64,17 +65,7 @@ class Transaction:
         """Store a message; returns its rowid. Raises StoreError if the id is taken."""
         with self.step():
             self._new_id("turns", turn.id)
-            return self.insert(
-                "turns",
-                id=turn.id,
-                **scope_columns(turn.scope),
-                role=turn.role,
-                name=turn.name,
-                content=turn.content,
-                timestamp=turn.timestamp,
-                metadata=pack_json(turn.metadata, "metadata"),
-                created_at=turn.created_at,
-            )
+            return self.insert("turns", **as_columns(turn))
 
     def add_memory(
         self,
@@ -94,23 +85,11 @@ class Transaction:
                 raise InputError(
                     f"memory kind {memory.kind!r} is unknown; give one of {', '.join(KINDS)}"
                 )
-            packed = pack_json(memory.metadata, "metadata")
+            columns = as_columns(memory)
             turns = self._turn_rowids(memory.sources)
             blobs = self._blobs(memory.vectors)
             rowid = self.insert(
-                "memories",
-                id=memory.id,
-                kind=memory.kind,
-                memory=memory.memory,
-                search_text=memory.search_text,
-                **scope_columns(memory.scope),
-                metadata=packed,
-                created_at=memory.created_at,
-                updated_at=memory.created_at,
-                valid_from=memory.valid_from,
-                valid_to=memory.valid_to,
-                expires_at=memory.expires_at,
-                generation=self.generation,
+                "memories", **columns, updated_at=memory.created_at, generation=self.generation
             )
             self.index_text(rowid, memory.search_text)
             self._add_vectors(rowid, blobs)

@@ -75,6 +75,6 @@ def pairing_code(memory: Memory, code: str | None = None) -> str:
     code: another device's code, which this device adopts. Raises InputError if it is mistyped.
     """
     require("sync")
-    from edgemem.sync.pairing import code_of, paired
+    from edgemem.sync.exchange import code_of, paired
 
     return code_of(paired(memory.store, code))

@@ -1,27 +1,36 @@
 """One exchange with the other devices, at a place that all of them can reach.
 
 Each device writes in a folder of its own, and reads the folders of the others. ARCHITECTURE.md says
-what the files are, and what happens if a file is missing or broken.
+what the files are, and what happens if a file is missing or broken. A key made of the pairing code
+that all devices share seals the files, and proves to the other end of a line who a device is.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
+import hmac
 import json
 import os
 import re
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from edgemem.errors import InputError, SchemaVersionError, StoreError, StoreFull
+from edgemem.cachefile import disk_errors
+from edgemem.config import require
+from edgemem.errors import InputError, SchemaVersionError, StoreCorrupt, StoreError
 from edgemem.store import Store
 from edgemem.store.rows import Floats, as_json
 from edgemem.store.schema import MIGRATIONS
 from edgemem.store.sync import (
+    ERASING,
     Self,
     Taken,
     Version,
@@ -34,16 +43,116 @@ from edgemem.store.sync import (
     unpack,
     versions,
 )
-from edgemem.store.writing import Transaction
-from edgemem.sync.pairing import OtherCode, seal, unseal
+from edgemem.vault import Vault, of_key
 
-__all__ = ["Directory", "Place", "Synced", "exchange", "is_name"]
+if TYPE_CHECKING:
+    from edgemem.store.writing import Transaction
 
+__all__ = ["Directory", "Place", "Synced", "exchange", "new_secret", "secret_of", "unseal"]
+
+MAGIC = b"EDGESYN1"
+SECRET_BYTES = 14
+_ID_BYTES = 4  # of the key's id in each file, and of that id's checksum
 HEAD_FILE = "head"
 CHUNK_BYTES = 1 << 20  # of a file before compression; an erase rewrites whole files
 SMALL_FILES = 64  # more files than this below a quarter of a chunk become one
 OUTDATED_ROWS = 1000  # files may hold twice the store's rows and so many more
 _DEVICE, _FILE = re.compile(r"[0-9a-f]{16}"), re.compile(rf"{HEAD_FILE}|\d{{10}}\.changes")
+
+
+# -- the pairing code ----------------------------------------------------------------------------
+
+
+class OtherCode(Exception):
+    """Raised for a file that devices with another pairing code have written."""
+
+
+def new_secret() -> bytes:
+    """The random secret of a new pairing code."""
+    require("sync")
+    return os.urandom(SECRET_BYTES)
+
+
+def code_of(secret: bytes) -> str:
+    """The pairing code of a secret: six groups of four, the last two characters a checksum."""
+    text = base64.b32encode(secret + _check(secret)).decode()
+    return "-".join(text[i : i + 4] for i in range(0, len(text), 4))
+
+
+def secret_of(code: str) -> bytes:
+    """The secret of a pairing code; case, spaces and hyphens do not count. Raises InputError."""
+    require("sync")
+    text = code.upper().translate(str.maketrans("018", "OLB", " -\n\t"))
+    try:
+        raw = base64.b32decode(text)
+    except (binascii.Error, ValueError):
+        raw = b""
+    secret = raw[:SECRET_BYTES]
+    if len(secret) != SECRET_BYTES or raw[SECRET_BYTES:] != _check(secret):
+        short = f"it has {len(text)} letters and digits, and 24 are right"
+        slip = "one of its 24 letters and digits is another" if len(text) == 24 else short
+        raise InputError(
+            f"the pairing code has a slip of the pen: {slip}; `edgemem sync --show-code` shows it "
+            "on a device that has it"
+        )
+    return secret
+
+
+def paired(store: Store, code: str | None) -> bytes:
+    """The secret of a store, created if it has none. code: a pairing code to adopt.
+
+    Raises InputError if the code is mistyped.
+    """
+    me = own_device(store)
+    if me is not None and (code is None or secret_of(code) == me.secret):
+        return me.secret
+    return begin(store, new_secret() if code is None else secret_of(code)).secret
+
+
+def _check(secret: bytes) -> bytes:
+    return hashlib.blake2b(secret, digest_size=1, person=b"edgemem code").digest()
+
+
+@lru_cache(maxsize=8)
+def _key(secret: bytes) -> Vault:
+    return of_key(hashlib.blake2b(secret, digest_size=32, person=b"edgemem sync").digest())
+
+
+def seal(secret: bytes, data: bytes, name: str) -> bytes:
+    """The bytes of the file `name`: MAGIC, the key's id with its checksum, and the sealed data."""
+    key = _key(secret)
+    return MAGIC + _named(bytes.fromhex(key.id)[:_ID_BYTES]) + key.seal(data, name)
+
+
+def unseal(secret: bytes, data: bytes | None, name: str) -> bytes | None:
+    """The data of a file; None if it is missing, damaged, or was sealed under another name.
+
+    Raises OtherCode if it was sealed with another secret.
+    """
+    key, start = _key(secret), len(MAGIC) + 2 * _ID_BYTES
+    if data is None or len(data) <= start or not data.startswith(MAGIC):
+        return None
+    id = data[len(MAGIC) : start - _ID_BYTES]
+    if data[len(MAGIC) : start] != _named(id):
+        return None
+    if id != bytes.fromhex(key.id)[:_ID_BYTES]:
+        raise OtherCode
+    try:
+        return key.unseal(data[start:], name)
+    except StoreCorrupt:
+        return None
+
+
+def _named(id: bytes) -> bytes:
+    return id + zlib.crc32(id).to_bytes(_ID_BYTES, "big")
+
+
+def proof(secret: bytes, *said: bytes) -> str:
+    """The HMAC-SHA-256 of some bytes under a key made of the secret, in hexadecimal."""
+    return hmac.new(_key(secret).subkey("proof"), b"\0".join(said), "sha256").hexdigest()
+
+
+# -- places --------------------------------------------------------------------------------------
 
 
 def is_name(device: str, name: str) -> bool:
@@ -108,15 +217,11 @@ class Directory:
         with self._refused():
             (self.path / device / name).unlink(missing_ok=True)
 
-    @contextmanager
-    def _refused(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as exc:
-            raise StoreFull(
-                f"the folder {self.path} cannot be used ({exc.strerror or exc}); check that it is "
-                "there, writable and has room, or give another"
-            ) from exc
+    def _refused(self) -> AbstractContextManager[None]:
+        return disk_errors(
+            f"the folder {self.path} cannot be used",
+            "check that it is there, writable and has room, or give another",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,93 +265,112 @@ def exchange(
     me = own_device(store)
     if me is None:
         raise StoreError("this store is no device yet; give it a pairing code, see `edgemem sync`")
-    here = place.names()
-    me, own = _own_head(store, place, me)
-    link = own["link"] if own else uuid.uuid4().hex[:16]
-    others = _Others(store, place, me, link, sorted(here.keys() - {me.device}))
-    if others.foreign and not others.heads and own is None:
+    here = _Here(store, place, me)
+    here.read_others()
+    if here.foreign and not here.heads and here.own is None:
         raise InputError(
             "the files at this place were sealed with another pairing code; `edgemem sync "
             "--show-code` shows it on one of their devices: give it here with --code"
         )
-    taken = others.take_in(store, vectors_for, before_erase, on_replaced)
-    head, sent = _publish(store, place, me, link, own, here.get(me.device, {}), others)
+    taken = here.take_in(vectors_for, before_erase, on_replaced)
+    head, sent, sent_bytes = here.publish()
     if taken.erased:
         before_erase()
     store.scrub()
     unconfirmed = [
         device
-        for device, other in others.heads.items()
-        if other["seen"].get(me.device, 0) < head["erased"]
+        for device, other in here.heads.items()
+        if other["seen"].get(here.me.device, 0) < head["erased"]
     ]
     return Synced(
-        devices=len(others.heads),
+        devices=len(here.heads),
+        sent=sent,
+        sent_bytes=sent_bytes,
         received=taken.rows,
-        received_bytes=others.received_bytes,
+        received_bytes=here.received_bytes,
         erased=tuple(taken.erased),
-        late=tuple(others.late),
+        late=tuple(here.late),
         unconfirmed=tuple(unconfirmed),
-        **sent,
     )
 
 
-def _read_head(place: Place, secret: bytes, device: str) -> dict[str, Any] | None:
-    data = unseal(secret, place.read(device, HEAD_FILE), f"{device}/{HEAD_FILE}")
-    return None if data is None else dict(json.loads(data))
+class _Here:
+    """This device at a place, and what it finds there.
 
-
-def _read_changes(place: Place, secret: bytes, device: str, name: str) -> bytes | None:
-    try:
-        data = unseal(secret, place.read(device, name), f"{device}/{name}")
-    except OtherCode:
-        return None
-    return None if data is None else zlib.decompress(data)
-
-
-def _own_head(store: Store, place: Place, me: Self) -> tuple[Self, dict[str, Any] | None]:
-    """This device, and its last head at this place; None if the head is missing, old or unknown.
-
-    If a copy of this store wrote the head, under the same device id, this store gets a new id.
-    """
-    try:
-        head = _read_head(place, me.secret, me.device)
-    except OtherCode:
-        head = None
-    if head is None:
-        return me, None
-    rows = store.select("SELECT nonce, before FROM sync_links WHERE link = ?", head["link"])
-    if rows and head["nonce"] in rows[0]:
-        return me, head
-    ((counter,),) = store.select("SELECT counter FROM sync_self")
-    return (begin(store, me.secret) if head["counter"] >= counter else me), None
-
-
-class _Others:
-    """The other devices at a place.
-
-    heads: by device. late: devices with a file that is missing or broken. wants: the names of those
-    files, by device. foreign: devices whose head was sealed with another secret.
+    names: the files there. own: its last head there; None if that is missing, old or unknown. link:
+    the place's name in this store. heads: those of the other devices. seen: what was taken in of
+    each. late: devices with a file that is missing or broken. wants: the names of those files, by
+    device. foreign: devices whose head was sealed with another secret.
     """
 
-    def __init__(
-        self, store: Store, place: Place, me: Self, link: str, devices: Iterable[str]
-    ) -> None:
-        self.link = link
+    def __init__(self, store: Store, place: Place, me: Self) -> None:
+        self.store, self.place, self.me = store, place, me
+        self.names = place.names()
+        self.own = self._own_head()
+        self.link: str = self.own["link"] if self.own else uuid.uuid4().hex[:16]
         self.heads: dict[str, dict[str, Any]] = {}
+        self.seen: dict[str, int] = {}
         self.late: list[str] = []
-        self.foreign: list[str] = []
         self.wants: dict[str, list[str]] = {}
+        self.foreign: list[str] = []
         self.received_bytes = 0
         self._changesets: list[bytes] = []
-        self._fresh: list[tuple[str, dict[str, Any]]] = []
-        rows = store.select(
-            "SELECT device, counter, content, files FROM sync_peers WHERE link = ?", link
+        self._fresh: dict[str, dict[str, Any]] = {}
+
+    # -- files -----------------------------------------------------------------------------------
+
+    def _head(self, device: str) -> dict[str, Any] | None:
+        data = self.place.read(device, HEAD_FILE)
+        opened = unseal(self.me.secret, data, f"{device}/{HEAD_FILE}")
+        return None if opened is None else dict(json.loads(opened))
+
+    def _changes(self, device: str, name: str) -> bytes | None:
+        data = self.place.read(device, name)
+        try:
+            opened = unseal(self.me.secret, data, f"{device}/{name}")
+        except OtherCode:
+            return None
+        return None if opened is None else zlib.decompress(opened)
+
+    def _write(self, name: str, data: bytes) -> int:
+        """Seal and write a file of this device; returns its size in bytes."""
+        sealed = seal(self.me.secret, data, f"{self.me.device}/{name}")
+        self.place.write(self.me.device, name, sealed)
+        return len(sealed)
+
+    def _own_head(self) -> dict[str, Any] | None:
+        """This device's last head at the place.
+
+        If a copy of this store wrote it, under the same device id, this store gets a new id.
+        """
+        try:
+            head = self._head(self.me.device)
+        except OtherCode:
+            return None
+        if head is None:
+            return None
+        rows = self.store.select(
+            "SELECT nonce, before FROM sync_links WHERE link = ?", head["link"]
+        )
+        if rows and head["nonce"] in rows[0]:
+            return head
+        ((counter,),) = self.store.select("SELECT counter FROM sync_self")
+        if head["counter"] >= counter:
+            self.me = begin(self.store, self.me.secret)
+        return None
+
+    # -- taking in -------------------------------------------------------------------------------
+
+    def read_others(self) -> None:
+        """Read the heads of the other devices, and what they list that was not taken in yet."""
+        rows = self.store.select(
+            "SELECT device, counter, content, files FROM sync_peers WHERE link = ?", self.link
         )
         known = {device: (counter, set(json.loads(files))) for device, counter, _, files in rows}
         self.seen = {device: content for device, _, content, _ in rows}
-        for device in devices:
+        for device in sorted(self.names.keys() - {self.me.device}):
             try:
-                head = _read_head(place, me.secret, device)
+                head = self._head(device)
             except OtherCode:
                 self.foreign.append(device)
                 head = None
@@ -254,39 +378,35 @@ class _Others:
                 self.late.append(device)
                 continue
             _check_schema(device, head["schema"])
-            counter, files = known.get(device, (-1, set()))
             self.heads[device] = head
+            counter, files = known.get(device, (-1, set()))
             if head["counter"] > counter:
-                self._read(place, me, device, head, sorted(head["files"].keys() - files))
+                self._read(device, head, sorted(head["files"].keys() - files))
 
-    def _read(
-        self, place: Place, me: Self, device: str, head: dict[str, Any], names: list[str]
-    ) -> None:
-        found = {name: _read_changes(place, me.secret, device, name) for name in names}
-        whole = [changes for changes in found.values() if changes is not None]
-        if len(whole) < len(names):
+    def _read(self, device: str, head: dict[str, Any], names: list[str]) -> None:
+        found = {name: self._changes(device, name) for name in names}
+        if missing := [name for name, changes in found.items() if changes is None]:
             self.late.append(device)
-            self.wants[device] = [name for name, changes in found.items() if changes is None]
+            self.wants[device] = missing
             return
         self.received_bytes += sum(head["files"][name][0] for name in names)
-        self._changesets += whole
-        self._fresh.append((device, head))
+        self._changesets += [changes for changes in found.values() if changes is not None]
+        self._fresh[device] = head
 
     def take_in(
         self,
-        store: Store,
         vectors_for: Callable[[list[str]], Sequence[Floats]],
         before_erase: Callable[[], object],
         on_replaced: Callable[[Transaction, list[str]], object],
     ) -> Taken:
+        taken = Taken()
         if not self._fresh:
-            return Taken(0, [], [], 0)
-        texts = texts_to_embed(store, self._changesets)
+            return taken
+        texts = texts_to_embed(self.store, self._changesets)
         made = dict(zip(texts, vectors_for(texts), strict=True)) if texts else {}
         if any(v.kind == "erased" for changes in self._changesets for v in unpack(changes)):
             before_erase()
-        with store.transaction() as tx:
-            taken = Taken(0, [], [], 0)
+        with self.store.transaction() as tx:
             if self._changesets:
                 taken = take_in(tx, self._changesets, self.link, made)
                 on_replaced(tx, taken.replaced)
@@ -294,16 +414,124 @@ class _Others:
                 connection.executemany(
                     "INSERT OR REPLACE INTO sync_peers VALUES (?, ?, ?, ?, ?)",
                     [
-                        (self.link, d, h["counter"], h["content"], as_json(h["files"]))
-                        for d, h in self._fresh
+                        (
+                            self.link,
+                            device,
+                            head["counter"],
+                            head["content"],
+                            as_json(head["files"]),
+                        )
+                        for device, head in self._fresh.items()
                     ],
                 )
-        self.seen.update((device, head["content"]) for device, head in self._fresh)
+        self.seen.update((device, head["content"]) for device, head in self._fresh.items())
         return taken
 
-    def asked_of(self, device: str) -> set[str]:
-        """The files of a device that other devices report as missing or broken."""
-        return {name for head in self.heads.values() for name in head["wants"].get(device, ())}
+    # -- publishing ------------------------------------------------------------------------------
+
+    def publish(self) -> tuple[dict[str, Any], int, int]:
+        """Write what is new here; returns the head at the place, and the rows and bytes written."""
+        own, here = self.own, self.names.get(self.me.device, {})
+        files: dict[str, list[int]] = own["files"] if own else {}
+        # The files that other devices report as missing or broken.
+        asked = {n for head in self.heads.values() for n in head["wants"].get(self.me.device, ())}
+        whole = (
+            own is not None
+            and all(here.get(name) == size for name, (size, _) in files.items())
+            and all(self._changes(self.me.device, n) is not None for n in asked & files.keys())
+        )
+        since = own["published"] if own and whole else 0
+        folder = self.store.images_folder
+        with self.store.snapshot() as connection:
+            ((now,),) = connection.execute("SELECT clock FROM sync_self").fetchall()
+            sql = "SELECT id FROM sync_rows WHERE seq > ? AND kind = 'erased'"
+            erased = {id for (id,) in connection.execute(sql, (since,))}
+            dropped = self._to_rewrite(files, erased) if whole else None
+            if dropped is None:
+                since = 0
+            # At a place that is new to this store, the rows just read from it need not be written.
+            read_here = "" if own and dropped is None else self.link
+            new = versions(connection, _UNSENT, since, read_here, images=folder)
+            held = {v[:2] for changes in (dropped or {}).values() for v in unpack(changes)}
+            if held := held - {v[:2] for v in new}:
+                new += versions(connection, _AMONG, as_json(held), images=folder)
+        gone = files.keys() if dropped is None else dropped.keys()
+        head = {
+            "schema": len(MIGRATIONS), "link": self.link, "published": now,
+            "seen": self.seen, "wants": self.wants,
+        }  # fmt: skip
+        sent_bytes = 0
+        if own and not new and not gone and all(own[n] == head[n] for n in ("seen", "wants")):
+            head = own
+        else:
+            chunks = [(len(chunk), zlib.compress(pack(chunk), 1)) for chunk in _chunks(new)]
+            head |= self._reserved(len(chunks))
+            kept = {name: entry for name, entry in files.items() if name not in gone}
+            for number, (rows, data) in enumerate(chunks, head["counter"] - len(chunks)):
+                name = f"{number:010d}.changes"
+                size = self._write(name, data)
+                kept[name] = [size, rows]
+                sent_bytes += size
+            head["files"] = kept
+            head["content"] = own["content"] if own and not new and not gone else head["counter"]
+            head["erased"] = head["content"] if erased else own["erased"] if own else 0
+            text = json.dumps(head).encode()
+            self._write(HEAD_FILE, text)
+            sent_bytes += len(text)
+        for name in here.keys() - head["files"].keys() - {HEAD_FILE}:
+            self.place.delete(self.me.device, name)
+        return head, len(new), sent_bytes
+
+    def _to_rewrite(
+        self, files: Mapping[str, list[int]], erased: set[str]
+    ) -> dict[str, bytes] | None:
+        """The changesets of this device's files that must be rewritten, by name.
+
+        These are the files that hold anything erased, else the small files if there are many. None
+        if everything must be written again: most rows in the files are outdated, or a file is
+        unreadable. After an erase a file with an outdated version of relations is rewritten too, as
+        it may name who was erased.
+        """
+        ((rows,),) = self.store.select("SELECT count(*) FROM sync_rows")
+        if sum(count for _, count in files.values()) > 2 * rows + OUTDATED_ROWS:
+            return None
+        sql = "SELECT kind, id, clock, device FROM sync_rows WHERE kind = 'graph'"
+        told = set(self.store.select(sql)) if erased else set()
+
+        def goes(version: Version) -> bool:
+            if version.kind == "graph" and version[:4] not in told:
+                return True
+            return version.kind not in ERASING and not erased.isdisjoint(version.id.split("\x1f"))
+
+        small = [name for name, (size, _) in files.items() if size < CHUNK_BYTES // 4]
+        found: dict[str, bytes] = {}
+        for name in files if erased else small if len(small) > SMALL_FILES else ():
+            changes = self._changes(self.me.device, name)
+            if changes is None:
+                return None
+            if not erased or any(map(goes, unpack(changes))):
+                found[name] = changes
+        return found
+
+    def _reserved(self, chunks: int) -> dict[str, Any]:
+        """The counter and nonce of the next head, which are stored before the head is written."""
+        nonce = uuid.uuid4().hex
+        with self.store.transaction() as tx, tx.step() as connection:
+            connection.execute("UPDATE sync_self SET counter = counter + ?", (chunks + 1,))
+            ((counter,),) = connection.execute("SELECT counter FROM sync_self")
+            connection.execute(
+                "INSERT INTO sync_links (link, counter, nonce) VALUES (?, ?, ?) ON CONFLICT (link) "
+                "DO UPDATE SET counter = excluded.counter, before = nonce, nonce = excluded.nonce",
+                (self.link, counter, nonce),
+            )
+        return {"counter": counter, "nonce": nonce}
+
+
+_UNSENT = "s.seq > ? AND s.link IS NOT ?"
+_AMONG = (
+    "(s.kind, s.id) IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') "
+    "FROM json_each(?))"
+)
 
 
 def _check_schema(device: str, schema: int) -> None:
@@ -315,141 +543,6 @@ def _check_schema(device: str, schema: int) -> None:
             f"edgemem-runtime on {where} and sync there once. If that device is gone for good, "
             f"delete its folder {device} here"
         )
-
-
-def _publish(
-    store: Store,
-    place: Place,
-    me: Self,
-    link: str,
-    own: dict[str, Any] | None,
-    here: Mapping[str, int],
-    others: _Others,
-) -> tuple[dict[str, Any], dict[str, int]]:
-    """Write what is new here; returns the head at the place, and the counts for `Synced`."""
-    files: dict[str, list[int]] = own["files"] if own else {}
-    whole = own is not None and all(here.get(name) == size for name, (size, _) in files.items())
-    opened = {
-        name: _read_changes(place, me.secret, me.device, name)
-        for name in others.asked_of(me.device) & files.keys()
-    }
-    whole = whole and None not in opened.values()
-    published = own["published"] if own and whole else 0
-    with store.snapshot() as connection:
-        ((now, all_rows),) = connection.execute(
-            "SELECT clock, (SELECT count(*) FROM sync_rows) FROM sync_self"
-        ).fetchall()
-        erased = {
-            row[0]
-            for row in connection.execute(
-                "SELECT id FROM sync_rows WHERE seq > ? AND kind = 'erased'", (published,)
-            )
-        }
-        told = set(
-            connection.execute("SELECT kind, id, clock, device FROM sync_rows WHERE kind = 'graph'")
-            if erased
-            else ()
-        )
-        dropped: dict[str, bytes | None] = {}
-        if whole:
-            dropped = _to_rewrite(place, me, files, erased, told, all_rows)
-            whole = None not in dropped.values()
-        if whole:
-            unsent = "s.seq > ? AND s.link IS NOT ?"
-            new = versions(connection, unsent, published, link, images=store.images_folder)
-            held = {v[:2] for changes in dropped.values() for v in unpack(changes or b"")}
-            held -= {v[:2] for v in new}
-            if held:
-                new += versions(connection, _AMONG, as_json(held), images=store.images_folder)
-        else:
-            # At a place that is new to this store, the rows just read from it need not be written.
-            kept_by_others = link if own is None else ""
-            dropped = dict.fromkeys(files)
-            unsent = "s.link IS NOT ?"
-            new = versions(connection, unsent, kept_by_others, images=store.images_folder)
-    head = {
-        "schema": len(MIGRATIONS), "link": link, "published": now,
-        "seen": others.seen, "wants": others.wants,
-    }  # fmt: skip
-    same = own is not None and all(own[key] == head[key] for key in ("seen", "wants"))
-    if own is not None and whole and same and not new and not dropped:
-        head, sent = own, {"sent": 0, "sent_bytes": 0}
-    else:
-        chunks = [(len(chunk), zlib.compress(pack(chunk), 1)) for chunk in _chunks(new)]
-        head |= _reserved(store, link, len(chunks))
-        numbers = range(head["counter"] - len(chunks), head["counter"])
-        kept = {name: entry for name, entry in files.items() if name not in dropped}
-        for number, (rows, data) in zip(numbers, chunks, strict=True):
-            name = f"{number:010d}.changes"
-            sealed = seal(me.secret, data, f"{me.device}/{name}")
-            place.write(me.device, name, sealed)
-            kept[name] = [len(sealed), rows]
-        changed = bool(new or dropped) or own is None
-        head["files"] = kept
-        head["content"] = head["counter"] if changed or own is None else own["content"]
-        head["erased"] = head["content"] if erased else (own or {"erased": 0})["erased"]
-        text = json.dumps(head).encode()
-        place.write(me.device, HEAD_FILE, seal(me.secret, text, f"{me.device}/{HEAD_FILE}"))
-        written = sum(kept[f"{number:010d}.changes"][0] for number in numbers)
-        sent = {"sent": len(new), "sent_bytes": written + len(text)}
-    for name in here.keys() - head["files"].keys() - {HEAD_FILE}:
-        place.delete(me.device, name)
-    return head, sent
-
-
-_AMONG = (
-    "(s.kind, s.id) IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') "
-    "FROM json_each(?))"
-)
-
-
-_KEPT = ("erased", "root")
-
-
-def _to_rewrite(
-    place: Place,
-    me: Self,
-    files: Mapping[str, list[int]],
-    erased: set[str],
-    told: Set[tuple[object, ...]],
-    all_rows: int,
-) -> dict[str, bytes | None]:
-    """The changesets of this device's files that must be rewritten, by name.
-
-    These are all files if most of their rows are outdated, else the files that hold anything
-    erased, else the small files if there are many. A changeset of None is unreadable or was not
-    read; then everything must be written again. told: the current versions of relations. After an
-    erase a file with an outdated one is rewritten too, as it may name who was erased.
-    """
-
-    def goes(version: Version) -> bool:
-        if version.kind == "graph" and version[:4] not in told:
-            return True
-        return version.kind not in _KEPT and not erased.isdisjoint(version.id.split("\x1f"))
-
-    small = [name for name, (size, _) in files.items() if size < CHUNK_BYTES // 4]
-    if sum(rows for _, rows in files.values()) > 2 * all_rows + OUTDATED_ROWS:
-        return dict.fromkeys(files)
-    found: dict[str, bytes | None] = {}
-    for name in files if erased else small if len(small) > SMALL_FILES else ():
-        changes = _read_changes(place, me.secret, me.device, name)
-        if changes is None or not erased or any(map(goes, unpack(changes))):
-            found[name] = changes
-    return found
-
-
-def _reserved(store: Store, link: str, chunks: int) -> dict[str, Any]:
-    """The counter and nonce of the next head, which are stored before the head is written."""
-    nonce = uuid.uuid4().hex
-    with store.transaction() as tx, tx.step() as connection:
-        connection.execute("UPDATE sync_self SET counter = counter + ?", (chunks + 1,))
-        ((counter,),) = connection.execute("SELECT counter FROM sync_self")
-        connection.execute(
-            "INSERT INTO sync_links (link, counter, nonce) VALUES (?, ?, ?) ON CONFLICT (link) "
-            "DO UPDATE SET counter = excluded.counter, before = nonce, nonce = excluded.nonce",
-            (link, counter, nonce),
-        )
-    return {"counter": counter, "nonce": nonce}
 
 
 def _chunks(rows: Versions) -> Iterator[Versions]:

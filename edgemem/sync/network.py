@@ -29,8 +29,7 @@ from threading import BoundedSemaphore
 from typing import Any
 
 from edgemem.errors import EdgememError, InputError, StoreError
-from edgemem.sync.exchange import Directory, is_name
-from edgemem.sync.pairing import proof
+from edgemem.sync.exchange import Directory, is_name, proof
 
 __all__ = ["PORT", "Remote", "Server"]
 
@@ -45,7 +44,7 @@ class Server(ThreadingHTTPServer):
     """Serves a folder to devices with the same pairing code, until it is closed.
 
     on_call: lets this device exchange with the folder. port: 0 takes a free port; see `self.port`.
-    Raises StoreError if the address cannot be used.
+    `serve_forever` answers until then. Raises StoreError if the address cannot be used.
     """
 
     daemon_threads = True
@@ -66,10 +65,6 @@ class Server(ThreadingHTTPServer):
                 "--port"
             ) from exc
         self.port = int(self.server_address[1])
-
-    def run(self) -> None:
-        """Answer until `close`, or an interrupt."""
-        self.serve_forever()
 
     def close(self) -> None:
         self.shutdown()
