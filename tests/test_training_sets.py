@@ -61,7 +61,7 @@ def test_a_combined_set_is_loaded_by_name_of_its_folder(tmp_path: Path, base: st
     }  # fmt: skip
     assert update.scores == {"first_loss": 3.31, "best_loss": 0.97}
     with Engine.load() as engine:
-        experts.load(engine, str(tmp_path / "mine"))
+        experts.load(engine, experts.find(str(tmp_path / "mine")))
         assert engine.expert("extraction") and not engine.expert("generation")
 
 
