@@ -25,6 +25,7 @@ __all__ = [
     "DEFAULT",
     "HEEDS_PARAMS",
     "INSTRUCT_PARAMS",
+    "MANIFEST",
     "NO_EXPERTS",
     "Expert",
     "ExpertSet",
@@ -42,6 +43,7 @@ __all__ = [
 
 DEFAULT = "open"
 NO_EXPERTS = "none"
+MANIFEST = "manifest.toml"
 MANIFEST_FORMAT = 1
 INSTRUCT_PARAMS = 400_000_000  # from this size, a model with a chat template follows instructions
 HEEDS_PARAMS = 4_000_000_000
@@ -51,7 +53,6 @@ tells."""
 Reader = Literal["expert", "instruct", "quote"]
 Wanted = Literal["auto", "expert", "instruct", "quote"]
 
-_MANIFEST = "manifest.toml"
 # SPDX names of licences that let anybody use a set for anything.
 _PERMISSIVE = {"Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "CC-BY-4.0"}
 
@@ -101,7 +102,7 @@ def available() -> list[ExpertSet]:
     """
     found: dict[str, ExpertSet] = {}
     for place in _places():
-        for file in sorted(place.glob(f"*/{_MANIFEST}")):
+        for file in sorted(place.glob(f"*/{MANIFEST}")):
             found.setdefault(file.parent.name, _read(file.parent))
     return list(found.values())
 
@@ -112,7 +113,7 @@ def find(name_or_folder: str) -> ExpertSet:
     try:
         if Path(name_or_folder).name != name_or_folder:
             folders = [Path(name_or_folder).expanduser()]
-        found = next((folder for folder in folders if (folder / _MANIFEST).is_file()), None)
+        found = next((folder for folder in folders if (folder / MANIFEST).is_file()), None)
     except (OSError, ValueError, RuntimeError) as exc:  # too long, a NUL, or no such user's home
         raise AdapterError(
             f"{name_or_folder!r} cannot be a folder of experts: {exc}; give another"
@@ -121,7 +122,7 @@ def find(name_or_folder: str) -> ExpertSet:
         return _read(found)
     names = ", ".join([s.name for s in available()] + [NO_EXPERTS])
     raise AdapterError(
-        f"there are no experts {name_or_folder!r} (no {_MANIFEST} in "
+        f"there are no experts {name_or_folder!r} (no {MANIFEST} in "
         f"{' nor in '.join(map(str, folders))}); known are: {names}. Give one of these, or the "
         "folder of a set, with a / in it"
     )
@@ -158,7 +159,7 @@ def load(engine: Engine, chosen: ExpertSet) -> None:
                 raise AdapterError(
                     f"{file} is not the adapter that the manifest speaks of: its sha256 is "
                     f"{adapter.sha256}, not {expert.sha256}; install it again, or correct "
-                    f"{chosen.folder / _MANIFEST}"
+                    f"{chosen.folder / MANIFEST}"
                 )
             bound.setdefault(expert.stage, {})[name] = expert.scale
         for stage, scales in bound.items():
@@ -189,7 +190,7 @@ def chosen_set(setting: str, base: Path) -> ExpertSet | None:
     if setting == NO_EXPERTS:
         return None
     if setting == DEFAULT:
-        files = (f for place in _places() for f in sorted(place.glob(f"*/{_MANIFEST}")))
+        files = (f for place in _places() for f in sorted(place.glob(f"*/{MANIFEST}")))
         ours = (_read(f.parent) for f in files if f.parent.name.partition("-")[0] == DEFAULT)
         return next((s for s in ours if fits(s, base)), None)
     return find(setting)
@@ -200,7 +201,7 @@ def _places() -> tuple[Path, ...]:
 
 
 def _read(folder: Path) -> ExpertSet:
-    file = folder / _MANIFEST
+    file = folder / MANIFEST
     try:
         raw = tomllib.loads(file.read_text(encoding="utf-8"))
         if raw.pop("format") != MANIFEST_FORMAT:
