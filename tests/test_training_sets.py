@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -172,6 +174,31 @@ def test_the_commands_combine_a_set_and_score_it(tmp_path: Path, base: str, run:
     assert told["summary"]["update_accuracy_written"] is not None
     stages = {(row["who"], row["stage"]) for row in told["rows"] if "stage" in row}
     assert stages == {(who, stage) for who in ("base", "expert") for stage in scored}
+
+
+@pytest.mark.train
+@pytest.mark.models
+@pytest.mark.slow
+def test_the_steps_to_experts_of_ones_own_are_as_written(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for needed in ("torch", "transformers", "gguf"):
+        pytest.importorskip(needed, reason="needs edgemem-runtime[train]")
+    told = (SHIPPED.parent / "README.md").read_text(encoding="utf-8")
+    section = told.partition("\n## Experts of your own\n")[2]
+    talks, steps = re.findall(r"^```\w*\n(.*?)^```", section, re.M | re.S)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path / "home"))
+    (tmp_path / "mine.txt").write_text(talks, encoding="utf-8")
+    (tmp_path / "models").symlink_to(SHIPPED.parent)
+    lines = steps.replace("\\\n", "").replace("--minutes 30", "--minutes 0.01").splitlines()
+    for line in lines[:-1]:
+        program, *words = shlex.split(line.removeprefix("python -m "))
+        {"corpus": run_corpus, "edgemem": run}[program](*words)
+    assert lines[-1] == "edgemem chat --experts mine/"
+    run("chat", "--experts", "mine/", input="Do you know me?\n")
+    stages = [row.stage for row in experts.find("mine/").adapters]
+    assert stages == ["generation", "extraction", "intent", "talk"]
 
 
 def test_files_that_are_not_annotated_need_a_teacher(tmp_path: Path) -> None:
