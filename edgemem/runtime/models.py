@@ -337,7 +337,8 @@ def _find_path(given: str) -> Path:
             if path.is_dir():
                 raise ModelNotFound(f"{path} is a folder. Give the model's file in it.")
     except (OSError, ValueError, RuntimeError) as exc:  # too long, a NUL, or no such user's home
-        raise ModelNotFound(f"{given!r} cannot be a path: {exc}.") from exc
+        why = str(exc).rstrip(".")
+        raise ModelNotFound(f"{given!r} cannot be a path: {why}.") from exc
     raise ModelNotFound(
         f"There is no model {given!r}: no such file, no such file in {user_models_dir()}, and no "
         f"such name. Known names: {', '.join(manifest())}."
