@@ -81,7 +81,7 @@ def stages_alone(
     operations: most in all. written: further situations, with rows of their own. Raises
     AdapterError as `experts.load` does.
     """
-    experts.find(name)  # fails now, not after the base was scored
+    chosen = experts.find(name)  # fails now, not after the base was scored
     made = list(generator.operations(1 + operations // _OPERATIONS, seed=seed))
     updates = _sample(made, operations, seed)
     pairs_read: list[Pair] = []
@@ -103,7 +103,7 @@ def stages_alone(
         for who in ("base", "expert"):
             with Engine.load() as engine:
                 if who == "expert":
-                    experts.load(engine, name)
+                    experts.load(engine, chosen)
 
                 def tracked(items: Sequence[T], what: str, who: str = who) -> Any:
                     return track(items, f"{who}: {what}")

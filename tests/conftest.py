@@ -80,7 +80,7 @@ def engine() -> Iterator[Engine]:
 def shipped() -> Iterator[Engine]:
     """The bundled model with the experts that ship, loaded once."""
     with Engine.load() as loaded:
-        experts.load(loaded, "open")
+        experts.load(loaded, experts.find("open"))
         yield loaded
 
 

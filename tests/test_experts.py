@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from bench.random_adapters import ALL_LINEAR, QV, alora, random_tensors, write_adapter
-from edgemem import Memory
+from edgemem import Memory, cachefile
 from edgemem.config import load_settings
 from edgemem.errors import AdapterError
 from edgemem.runtime import experts, models
@@ -100,7 +101,8 @@ def test_the_users_own_sets_come_first_and_a_path_is_a_set_too(ours, tmp_path):
 def test_a_set_is_loaded_and_bound_to_its_stages(ours, small):
     make_set(ours / "open")
     assert not small.expert("extraction")
-    loaded = experts.load(small, "open")
+    loaded = experts.find("open")
+    experts.load(small, loaded)
     assert [a.name for a in small.adapters()] == [f"open/{stage}" for stage in TARGETS]
     assert all(small.expert(stage) for stage in TARGETS) and not small.expert("reply")
     assert [a.sha256 for a in small.adapters()] == [e.sha256 for e in loaded.adapters]
@@ -114,7 +116,7 @@ def test_adapters_of_one_stage_are_added_up(ours, small):
     folder = make_set(ours / "two", stages=["extraction", "update"])
     file = folder / "manifest.toml"
     file.write_text(file.read_text().replace('stage = "update"', 'stage = "extraction"'))
-    experts.load(small, "two")
+    experts.load(small, experts.find("two"))
     small.bind("same", {"two/extraction": 0.5, "two/update": 0.5})
     both = [small.generate("One two", max_tokens=6, stage=s).text for s in ("extraction", "same")]
     assert both[0] == both[1] and not small.expert("update")
@@ -123,7 +125,7 @@ def test_adapters_of_one_stage_are_added_up(ours, small):
 def test_experts_of_another_model_are_refused_and_both_are_named(ours, small):
     make_set(ours / "other", base="a" * 64)
     with pytest.raises(AdapterError, match=rf"'other'.*{'a' * 64}.*Q4_1\.gguf has {BASE}"):
-        experts.load(small, "other")
+        experts.load(small, experts.find("other"))
     assert small.adapters() == ()
 
 
@@ -136,7 +138,7 @@ def test_a_file_that_is_not_the_manifests_leaves_the_engine_as_it_was(ours, smal
     else:
         write_adapter(file, 77)
     with pytest.raises(AdapterError, match=r"update\.gguf"):
-        experts.load(small, "bad")
+        experts.load(small, experts.find("bad"))
     assert small.adapters() == () and not small.expert("extraction")
 
 
@@ -151,8 +153,56 @@ def test_a_set_that_cannot_be_bound_leaves_the_engine_as_it_was(ours, small):
         text = text.replace(old, hashlib.sha256(file.read_bytes()).hexdigest())
     manifest.write_text(text)
     with pytest.raises(AdapterError, match="one of them at a time"):
-        experts.load(small, "both")
+        experts.load(small, experts.find("both"))
     assert small.adapters() == () and not small.expert("extraction")
+
+
+def test_a_folder_with_a_slash_is_that_folder_whatever_sets_are_called(
+    ours, small, tmp_path, monkeypatch
+):
+    make_set(ours / "open", stages=["update"])
+    make_set(tmp_path / "open", stages=["extraction"])
+    monkeypatch.chdir(tmp_path)
+    for setting in ("open/", "./open/", "./open"):
+        experts.load_chosen(small, setting)
+        assert small.expert("extraction") and not small.expert("update"), setting
+        small.unload_adapter("open/extraction")
+
+
+def test_a_set_for_a_model_is_for_its_tuned_form_too(ours, small, tmp_path, monkeypatch):
+    make_set(ours / "mine", base="c" * 64, stages=["extraction"])
+    make_set(ours / "open", base="c" * 64, stages=["extraction"])
+    tuned, _ = cachefile.write_temporary(
+        tmp_path / "small.tuned", lambda name: shutil.copyfile(small.path, name), None
+    )
+    size = {"bytes": tuned.stat().st_size, "sha256": models.sha256_of(tuned)}
+    cachefile.publish(tuned, tmp_path / "small.tuned", size | {"source_sha256": "c" * 64})
+    mine = experts.find("mine")
+    assert not experts.fits(mine, small.path)
+    monkeypatch.setattr(small, "path", tmp_path / "small.tuned")
+    assert experts.chosen_set("open", small.path) is not None
+    experts.load(small, mine)
+    assert small.expert("extraction")
+
+
+@pytest.mark.parametrize("name", ["~nosuchuser/mine", "x" * 300, "./" + "x" * 300, "a\0b"])
+def test_what_can_be_no_folder_is_named(ours, name):
+    with pytest.raises(AdapterError, match=r"cannot be a folder|there are no experts"):
+        experts.find(name)
+
+
+def test_a_scale_that_is_no_number_leaves_the_engine_as_it_was(ours, small):
+    make_set(ours / "good", stages=["extraction"])
+    folder = make_set(ours / "bad", stages=["extraction", "update"], scale="LAST")
+    experts.load(small, experts.find("good"))
+    manifest = folder / "manifest.toml"
+    for scale in ("nan", "inf", "1" + "0" * 400):
+        text = manifest.read_text()
+        manifest.write_text(text.replace('"LAST"', scale))
+        with pytest.raises(AdapterError, match="cannot read the manifest"):
+            experts.load(small, experts.find("bad"))
+        manifest.write_text(text)
+    assert experts_of(small) == ["good/extraction"] and small.expert("extraction")
 
 
 def test_an_unknown_set_names_those_there_are(ours):
@@ -168,7 +218,8 @@ def test_an_unknown_set_names_those_there_are(ours):
         ("format = 1", "format = 2", "format is another than 1"),
         ("format = 1", "", "'format'"),
         ("format = 1", "format = ", "TOMLDecodeError"),
-        ("licence", "license", "license"),
+        ("licence", "license", "license|licence"),
+        ('licence = "Apache-2.0"', 'licence = ["MIT"]', "must be texts"),
         ('stage = "update"', "stage = 4", "a stage that is no text"),
         ("scale = 0.5", 'scale = "much"', "a scale no number"),
         ('file = "update.gguf"', 'file = "../update.gguf"', "is no file of the folder"),
@@ -259,6 +310,14 @@ def test_the_default_has_a_set_for_each_of_several_models(ours, small):
     assert experts.chosen_set("open", small.path) is None
     of_this = make_set(ours / "open-small")
     assert experts.load_chosen(small, "open").folder == of_this
+
+
+def test_a_named_set_makes_only_its_own_model_an_expert(ours, run, monkeypatch):
+    for name, base, reader in (("mine", BASE, "expert"), ("others", "d" * 64, "quote")):
+        make_set(ours / name, base=base, stages=["extraction"])
+        monkeypatch.setenv("EDGEMEM_EXPERTS", name)
+        listed = json.loads(run("models", "list", "--json").stdout)["results"]
+        assert {m["name"]: m["reader"] for m in listed}[models.DEFAULT_LLM] == reader
 
 
 SHIPPED = sorted((Path(__file__).parents[1] / "models" / "adapters").glob("*/manifest.toml"))

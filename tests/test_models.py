@@ -2,7 +2,10 @@
 
 import hashlib
 import http.server
+import socket
+import struct
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -23,10 +26,23 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def server():
-    """A web server on this machine that answers /model with WEIGHTS, /cut with half of them."""
+    """A web server on this machine that answers /model with WEIGHTS, /cut with half of them.
+
+    Of /lost it sends a beginning, and then the connection is reset.
+    """
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
+            if self.path == "/lost":
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(WEIGHTS)))
+                self.end_headers()
+                self.wfile.write(WEIGHTS[:3000])
+                time.sleep(0.3)  # the answer has begun before it is lost
+                at_once = struct.pack("ii", 1, 0)
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+                self.connection.close()
+                return
             if self.path not in ("/model", "/cut", "/long"):
                 self.send_error(404)
                 return
@@ -122,7 +138,7 @@ def test_an_unknown_name_lists_the_known_ones():
             act("nope")
 
 
-@pytest.mark.parametrize("given", ["", "a\0b", "x" * 5000, "\ud800", ".."])
+@pytest.mark.parametrize("given", ["", "a\0b", "x" * 5000, "\ud800", "..", "~nosuchuser/x.gguf"])
 def test_what_cannot_be_a_file_is_not_found(given):
     with pytest.raises(ModelNotFound):
         models.find(given)
@@ -192,6 +208,7 @@ def test_pull_replaces_a_damaged_file_and_keeps_a_whole_one(own, home, server):
         ("{server}/cut", "What was fetched for toy is not it"),
         ("{server}/long", "What was fetched for toy is not it"),
         ("{server}/gone", "Could not fetch toy from http"),
+        ("{server}/lost", "Could not fetch toy from http.*reset"),
         ("http://127.0.0.1:1/model", "Could not fetch toy from http"),
         ("", "no address for toy.*place the file as"),
         ("file:///etc/hostname", "no address for toy.*place the file as"),

@@ -135,6 +135,17 @@ def test_a_budget_is_a_size_of_ram_or_vram(budget, kind, size):
         assert (parse_budget(budget).kind, parse_budget(budget).bytes) == (kind, size)
 
 
+def test_careful_retrieval_is_turned_down_where_it_does_not_fit():
+    def predicted(choice: Choice) -> dict[str, int]:
+        return told(choice) | {"token_embedder": 40_000_000 if choice.careful else 0}
+
+    tokens = Part(name="token_embedder", mb=40.0, basis="grown")
+    made = replace(MADE, rss_mb=440.0, parts=(*PARTS, tokens))
+    smallest = Choice(n_ctx=512, vectors="int8", careful=True)
+    found = verdict(parse_budget("410MB-ram"), made, RESERVED, smallest, predicted)
+    assert not found.fits and found.turn_down == ("retrieval fast",) and found.then_mb == 400.0
+
+
 def test_a_budget_that_is_enough():
     found = asked("400MB-ram")
     assert found.fits and found.turn_down == () and found.then_mb is None
@@ -335,7 +346,11 @@ def test_a_number_below_one_is_refused(wrong):
         profile.profile(**wrong)
 
 
-def test_what_goes_wrong_in_the_process_is_told(monkeypatch, tmp_path):
+def test_what_goes_wrong_in_the_process_is_told_and_no_file_of_this_folder_runs(
+    monkeypatch, tmp_path
+):
+    (tmp_path / "json.py").write_text("raise SystemExit('a file of this folder has run')")
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path))
     monkeypatch.setenv("EDGEMEM_MODEL", "no-such-model")
     with pytest.raises(ModelError, match=r"nothing was profiled: .*no-such-model"):
@@ -353,17 +368,13 @@ def test_growth_is_of_that_many_memories(tmp_path):
 def test_the_parts_explain_what_the_process_takes(monkeypatch, tmp_path):
     monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path))
     monkeypatch.setenv("EDGEMEM_N_THREADS", "1")  # more wait for each other where others work
-    steps = []
-    made = profile.profile(
-        rounds=1, sizes=(200,), cold_starts=1, budgets=["9GB-ram"], on_step=steps.append
-    )
+    made = profile.profile(rounds=1, sizes=(200,), cold_starts=1, budgets=["9GB-ram"])
     found = made.to_dict()
     assert found["stages"].keys() == STAGES
     assert all(timing.times_ms and timing.p50_ms > 0 for timing in made.stages)
     assert list(made.cold_start_s)[-1] == "first token"
     assert list(made.cold_start_s.values()) == sorted(made.cold_start_s.values())
     assert [g.memories for g in made.growth] == [200] and made.verdicts[0].fits
-    assert steps == ["Stages and memory", "Cold start", "Growth"]
     if made.rss_mb is None:
         pytest.skip("this system does not tell what a process takes")
     assert made.explained >= 0.85, found["parts_mb"]

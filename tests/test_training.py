@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from trainkit import SHAPE, llama_logits, write_base
 
 from edgemem.errors import AdapterError, InputError
 from edgemem.runtime import llama
-from edgemem.runtime.models import find
+from edgemem.runtime.models import find, sha256_of
 from edgemem.training import adapters, lora, trainer
 from edgemem.training import examples as files
 from edgemem.training.examples import Example, Tokens, pack, tokenized
@@ -133,7 +134,7 @@ def test_an_expert_learns_and_the_best_adapter_is_in_the_file(
 ) -> None:
     out, outcome = learned
     assert outcome.best_loss < 0.7 * outcome.first_loss
-    assert (outcome.ended, outcome.steps, outcome.epochs) == ("epochs", 36, 6.0)
+    assert (outcome.ended, outcome.steps, outcome.epochs_done) == ("epochs", 36, 6.0)
     tensors, alpha = adapters.read(out, shape=SHAPE)
     assert alpha == PLAN.alpha
     layers = {name.rpartition(".")[0] for name in tensors}
@@ -177,8 +178,50 @@ def test_other_data_or_another_model_of_the_same_name_is_not_resumed(
     trainer.train("extraction", base, *data(12), out, plan)
     write_base(other, seed=9)
     for model, count in ((base, 13), (other, 12)):
-        with pytest.raises(InputError, match="other data or settings; give the same ones, or l"):
+        with pytest.raises(InputError, match="other data or settings; give the same ones, or "):
             trainer.train("extraction", model, *data(count), out, plan, resume=True)
+
+
+def test_what_was_trained_is_not_replaced_by_a_training_begun_anew(
+    base: Path, tmp_path: Path, learned: tuple[Path, trainer.Outcome]
+) -> None:
+    out, plan = tmp_path / "a.gguf", replace(PLAN, epochs=1)
+    shutil.copyfile(learned[0], out)
+    adapters.write_record(out, {"best_loss": 0.1})
+    for resume, message in ((False, r"with --resume, or"), (True, r"checkpoint does not exist")):
+        with pytest.raises(InputError, match=rf"a\.gguf exists, .* another --out, .*{message}"):
+            trainer.train("extraction", base, *data(), out, plan, resume=resume)
+    assert out.read_bytes() == learned[0].read_bytes()
+    after = trainer.train("extraction", base, *data(), out, plan, init=out)
+    assert after.first_loss == pytest.approx(learned[1].best_loss, abs=0.01)
+
+
+def test_a_checkpoint_goes_on_only_beside_the_adapter_that_its_run_wrote(
+    base: Path, tmp_path: Path, learned: tuple[Path, trainer.Outcome]
+) -> None:
+    out, plan = tmp_path / "a.gguf", replace(PLAN, epochs=1)
+    trainer.train("extraction", base, *data(12), out, plan)
+
+    def go_on() -> trainer.Outcome:
+        longer = replace(plan, epochs=2)
+        return trainer.train("extraction", base, *data(12), out, longer, resume=True)
+
+    own = out.read_bytes()
+    for other in (learned[0].read_bytes(), None):
+        out.unlink()
+        if other is not None:
+            out.write_bytes(other)
+        with pytest.raises(InputError, match=r"is not the adapter that .* goes with; bring"):
+            go_on()
+        out.write_bytes(own)
+    checkpoint = tmp_path / "a.gguf.checkpoint"
+    whole = checkpoint.read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"", b"x" * 100):
+        checkpoint.write_bytes(damaged)
+        with pytest.raises(InputError, match=r"checkpoint is no checkpoint, or is damaged"):
+            go_on()
+    checkpoint.write_bytes(whole)
+    assert go_on().epochs_done == 2.0
 
 
 @pytest.mark.parametrize("changes", [{"alpha": 32.0}, {"rank": 12}, {"layers": "all"}])
@@ -233,9 +276,26 @@ def test_the_command_writes_an_adapter_and_says_how_it_went(
     assert said["bytes"] == out.stat().st_size
     assert adapters.read(out, shape=SHAPE)[1] == 16.0
     assert "step 4, epoch 2.00" in result.stderr and "min left" in result.stderr
-    command = json.loads((tmp_path / "a.gguf.json").read_text())["command"]
+    first = next(line for line in result.stderr.splitlines() if "step 0" in line)
+    assert "validation" in first and "nan" not in first and "left" not in first
+    record = json.loads((tmp_path / "a.gguf.json").read_text())
+    assert record["sha256"] == sha256_of(out)
+    command = record["command"]
     # To be typed as it stands, where the files lie.
     assert command.startswith("edgemem train run extraction --data d.jsonl --out a.gguf")
+
+
+def test_the_record_has_what_was_planned_beside_what_was_done(
+    base: Path, tmp_path: Path, run: Run
+) -> None:
+    lines, out = tmp_path / "d.jsonl", tmp_path / "a.gguf"
+    files.write(lines, examples(24))
+    run(
+        "train", "run", "extraction", "--data", str(lines), "--out", str(out), "--model", str(base),
+        "--epochs", "9", "--minutes", "1e-6", "--threads", "1",
+    )  # fmt: skip
+    record = json.loads(adapters.record_file(out).read_text())
+    assert (record["epochs"], record["epochs_done"], record["ended"]) == (9, 0.5, "minutes")
 
 
 @pytest.mark.models

@@ -50,6 +50,16 @@ def test_a_cut_sum_is_the_nearest_of_its_rank() -> None:
     assert left == pytest.approx(float(np.linalg.norm(singular[4:])), rel=1e-3)
 
 
+def test_a_layer_narrower_than_the_rank_is_added_up_whole() -> None:
+    rng = np.random.default_rng(0)
+    layer = "model.layers.0.self_attn.v_proj"
+    a, b = (rng.normal(size=size).astype(np.float32) for size in ((16, 24), (12, 16)))
+    wide = {f"{layer}.lora_A": a, f"{layer}.lora_B": b}
+    found = merged([(wide, 32.0, 0.5), (wide, 32.0, 0.5)], 16, 32.0)
+    scale = 32.0 / len(found[f"{layer}.lora_A"])  # as llama.cpp has it
+    np.testing.assert_allclose(change(found, layer, scale), change(wide, layer, 2.0), atol=1e-3)
+
+
 def test_adapters_of_different_layers_are_refused() -> None:
     with pytest.raises(InputError, match="different layers"):
         merged([(random(2, 0), 2.0, 1.0), (random(2, 1, layers=2), 2.0, 1.0)], 2, 2.0)
@@ -111,3 +121,17 @@ def test_adapters_that_were_not_trained_alike_are_refused(
     out = str(base.with_name("s.gguf"))
     told = run("train", "merge", *map(str, files), "--out", out, "--model", str(base), code=1)
     assert message in told.stderr
+
+
+@pytest.mark.train
+@pytest.mark.parametrize(
+    ("weight", "message"), [("nan", "the weight is nan"), ("1e9", "float16 holds none above")]
+)
+def test_a_weight_that_no_adapter_can_have_is_refused(
+    trained: tuple[Path, list[Path]], run: Run, weight: str, message: str
+) -> None:
+    base, files = trained
+    out = base.with_name("s.gguf")
+    options = ["--out", str(out), "--model", str(base), "--weight", weight]
+    assert message in run("train", "merge", *map(str, files), *options, code=1).stderr
+    assert not out.exists()

@@ -60,6 +60,8 @@ def test_the_learning_rate_rises_and_falls_to_a_tenth() -> None:
         ([example("g")], [example("v")], {"lr": 0.0}, r"must be above 0"),
         ([example("g")], [example("v")], {"minutes": -1.0}, r"must be above 0"),
         ([example("g")], [example("v")], {"dropout": 1.0}, r"dropout is 1\.0; it must be"),
+        ([example("g")], [example("v")], {"seed": 20261129120000}, r"the seed is 20261129120000"),
+        ([example("g")], [example("v")], {"seed": -1}, r"the seed is -1; it must be at least 0"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_at_once(
@@ -67,6 +69,45 @@ def test_what_cannot_be_trained_is_refused_at_once(
 ) -> None:
     with pytest.raises(InputError, match=message):
         trainer.train("update", BASE, learn, judge, Path("a.gguf"), replace(PLAN, **changes))
+
+
+def test_a_folder_that_is_not_there_is_refused_before_a_model_is_loaded(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no folder .*nodir to write x\.gguf to; make it first"):
+        given = [example("g")], [example("v")]
+        trainer.train("update", BASE, *given, tmp_path / "nodir" / "x.gguf", PLAN)
+
+
+def test_validation_files_without_examples_of_the_stage_are_refused(
+    tmp_path: Path, run: Run
+) -> None:
+    data, valid = tmp_path / "d.jsonl", tmp_path / "v.jsonl"
+    files.write(data, [example("g"), example("h")])
+    files.write(valid, [example("v", stage="generation")])
+    result = run(
+        "train", "run", "update", "--data", str(data), "--valid", str(valid),
+        "--out", str(tmp_path / "a.gguf"), "--model", str(BASE), code=1,
+    )  # fmt: skip
+    assert "the validation data has 0 examples" in result.stderr
+
+
+def test_the_help_tells_which_layers_each_stage_trains(run: Run) -> None:
+    told = " ".join(run("train", "run", "--help").stdout.split())
+    few = [s for s in files.STAGES if trainer.targets(s, PLAN) == trainer.LAYERS["qv"]]
+    assert f"[default: qv for {', '.join(few[:-1])} and {few[-1]}, else all]" in told
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("naïve".encode("latin-1"), r"d\.jsonl cannot be read .*give JSON lines in UTF-8"),
+        (b"[" * 200_000, r"d\.jsonl, line 1 is no training example"),
+        (b"[3]", r"d\.jsonl, line 1 is no training example"),
+    ],
+)
+def test_a_file_that_holds_no_examples_is_named(tmp_path: Path, data: bytes, message: str) -> None:
+    (tmp_path / "d.jsonl").write_bytes(data)
+    with pytest.raises(InputError, match=message):
+        files.read([tmp_path / "d.jsonl"])
 
 
 def test_an_example_that_no_window_holds_is_refused() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from edgemem.runtime.models import sha256_of
 from edgemem.training import examples
 from edgemem.training.adapters import combine, record_file, write_record
 
+SHIPPED = Path(__file__).parents[1] / "models" / "adapters"
 MADE = {
     "stage": "extraction", "base_sha256": "a" * 64, "rank": 8, "alpha": 16.0, "targets": list(QV),
     "command": "edgemem train run extraction --data a.jsonl", "seed": 3, "tokens": 50_000,
@@ -61,7 +64,7 @@ def test_a_combined_set_is_loaded_by_name_of_its_folder(tmp_path: Path, base: st
     }  # fmt: skip
     assert update.scores == {"first_loss": 3.31, "best_loss": 0.97}
     with Engine.load() as engine:
-        experts.load(engine, str(tmp_path / "mine"))
+        experts.load(engine, experts.find(str(tmp_path / "mine")))
         assert engine.expert("extraction") and not engine.expert("generation")
 
 
@@ -99,7 +102,53 @@ def test_an_adapter_without_a_whole_record_is_refused(tmp_path: Path) -> None:
         combine(tmp_path / "mine", [adapter], licence="MIT", data="x")
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"summary": 3}'])
+def test_a_record_certifies_no_other_file_than_its_own(tmp_path: Path) -> None:
+    adapter = trained(tmp_path, "extraction")
+    write_adapter(adapter, 2, layers=6)
+    with pytest.raises(InputError, match=r"my-extraction\.gguf is not the file that its record"):
+        combine(tmp_path / "mine", [adapter], licence="MIT", data="x")
+    assert not (tmp_path / "mine").exists()
+
+
+def test_an_adapter_of_another_set_is_taken_by_its_row_of_the_manifest(tmp_path: Path) -> None:
+    shipped = experts.find(f"{SHIPPED / 'open'}/")
+    own = trained(tmp_path, "generation", base_sha256=shipped.base_sha256[0])
+    others = [SHIPPED / "open" / f"{stage}.gguf" for stage in ("extraction", "intent", "talk")]
+    made = combine(tmp_path / "mine", [*others, own], licence="MIT", data="x")
+    rows = {row.stage: row for row in shipped.adapters}
+    assert [row.stage for row in made.adapters] == ["extraction", "intent", "talk", "generation"]
+    for row in made.adapters[:3]:
+        assert row == rows[row.stage]
+    again = combine(tmp_path / "mine", [tmp_path / "mine/talk.gguf"], licence="MIT", data="x")
+    assert again.adapters == (rows["talk"],)
+    (tmp_path / "mine" / "other.gguf").write_bytes(b"no row speaks of it")
+    with pytest.raises(InputError, match=r"other\.gguf has no record of its training"):
+        combine(tmp_path / "mine", [tmp_path / "mine/other.gguf"], licence="MIT", data="x")
+
+
+def test_a_text_in_a_manifest_may_hold_anything_that_toml_can_and_nothing_else_replaces_one(
+    tmp_path: Path,
+) -> None:
+    adapter, scores = trained(tmp_path, "extraction"), tmp_path / "scores.json"
+    for value in ('\U0001f41d é \x7f \\ "', 0.5, 1e-9, True, ["a", 1]):
+        scores.write_text(json.dumps({"summary": {"extraction_of": value}}))
+        made = combine(tmp_path / "mine", [adapter], licence="MIT", data=f"{value}", scores=scores)
+        assert made.data == f"{value}" and made.adapters[0].scores["extraction_of"] == value
+    good = (tmp_path / "mine" / "manifest.toml").read_bytes()
+    for worse in (None, {"a": 1}, "\ud800", float("nan")):
+        scores.write_text(json.dumps({"summary": {"extraction_of": worse}}))
+        with pytest.raises(InputError, match="the manifest cannot hold this"):
+            combine(tmp_path / "mine", [adapter], licence="MIT", data="x", scores=scores)
+    assert (tmp_path / "mine" / "manifest.toml").read_bytes() == good
+
+
+def test_this_folder_is_a_set_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    adapter = trained(tmp_path, "extraction")
+    monkeypatch.chdir(tmp_path)
+    assert combine(Path(), [adapter], licence="MIT", data="x").name == tmp_path.name
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"summary": 3}', "[" * 200_000])
 def test_scores_that_are_none_are_named(tmp_path: Path, text: str) -> None:
     scores = tmp_path / "scores.json"
     scores.write_text(text)
@@ -125,6 +174,31 @@ def test_the_commands_combine_a_set_and_score_it(tmp_path: Path, base: str, run:
     assert told["summary"]["update_accuracy_written"] is not None
     stages = {(row["who"], row["stage"]) for row in told["rows"] if "stage" in row}
     assert stages == {(who, stage) for who in ("base", "expert") for stage in scored}
+
+
+@pytest.mark.train
+@pytest.mark.models
+@pytest.mark.slow
+def test_the_steps_to_experts_of_ones_own_are_as_written(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for needed in ("torch", "transformers", "gguf"):
+        pytest.importorskip(needed, reason="needs edgemem-runtime[train]")
+    told = (SHIPPED.parent / "README.md").read_text(encoding="utf-8")
+    section = told.partition("\n## Experts of your own\n")[2]
+    talks, steps = re.findall(r"^```\w*\n(.*?)^```", section, re.M | re.S)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path / "home"))
+    (tmp_path / "mine.txt").write_text(talks, encoding="utf-8")
+    (tmp_path / "models").symlink_to(SHIPPED.parent)
+    lines = steps.replace("\\\n", "").replace("--minutes 30", "--minutes 0.01").splitlines()
+    for line in lines[:-1]:
+        program, *words = shlex.split(line.removeprefix("python -m "))
+        {"corpus": run_corpus, "edgemem": run}[program](*words)
+    assert lines[-1] == "edgemem chat --experts mine/"
+    run("chat", "--experts", "mine/", input="Do you know me?\n")
+    stages = [row.stage for row in experts.find("mine/").adapters]
+    assert stages == ["generation", "extraction", "intent", "talk"]
 
 
 def test_files_that_are_not_annotated_need_a_teacher(tmp_path: Path) -> None:

@@ -217,13 +217,14 @@ def models_list() -> None:
 
 def _used_as(row: Installed) -> str | None:
     """Returns the reader of an installed language model; None for a damaged or any other file."""
-    from edgemem.runtime.experts import chosen_set, reader_of_file
+    from edgemem.runtime.experts import chosen_set, fits, reader_of_file
 
     if row.path is None or row.path.suffix != ".gguf":
         return None
     settings = load_settings()
     try:
-        expert = chosen_set(settings.experts, row.path) is not None
+        chosen = chosen_set(settings.experts, row.path)
+        expert = chosen is not None and fits(chosen, row.path)
         found = reader_of_file(row.path, expert=expert)
     except EdgememError:
         return None

@@ -441,8 +441,8 @@ def train() -> None:
 @click.option(
     "--layers",
     type=click.Choice(["qv", "all"]),
-    help="That get an adapter: queries and values, or all linear ones.  [default: all for "
-    "generation, else qv]",
+    help="That get an adapter: queries and values, or all linear ones.  [default: qv for "
+    "extraction, update and intent, else all]",
 )
 @click.option("--minutes", type=float, help="End after this time, and plan the schedule so.")
 @click.option("--epochs", type=int, default=50, help="Most passes.")
@@ -486,7 +486,7 @@ def train_run(
 
     learn = [e for e in examples.read(data) if e.stage == stage]
     judge = [e for e in examples.read(valid) if e.stage == stage]
-    if not judge:
+    if not valid:
         learn, judge = trainer.split(learn, plan["seed"])
     planned = trainer.Plan(**plan, alpha=2.0 * plan["rank"])
     base = find(model or load_settings().model)
@@ -506,7 +506,7 @@ def train_run(
     adapters.write_record(out, made | how)
     told = (
         f"{out}: {outcome.bytes / 1e6:.1f} MB, validation loss {outcome.first_loss:.3f} -> "
-        f"{outcome.best_loss:.3f} in {outcome.steps} steps, {outcome.epochs:.2f} epochs, "
+        f"{outcome.best_loss:.3f} in {outcome.steps} steps, {outcome.epochs_done:.2f} epochs, "
         f"{outcome.elapsed_s / 60:.1f} minutes ({outcome.tokens_per_s:.0f} tokens/s); "
         f"ended by {outcome.ended}"
     )
@@ -590,11 +590,11 @@ def _shown() -> Iterator[Callable[[Progress], None]]:
         task = bar.add_task("the base model", total=1.0)
 
         def report(now: Progress) -> None:
-            line = (
-                f"step {now.step}, epoch {now.epoch:.2f}, loss {now.loss:.3f}, validation "
-                f"{now.valid_loss:.3f} (best {now.best_loss:.3f}), {now.tokens_per_s:.0f} "
-                f"tokens/s, {now.left_s / 60:.0f} min left"
-            )
+            line = f"step {now.step}, epoch {now.epoch:.2f}, validation {now.valid_loss:.3f} "
+            line += f"(best {now.best_loss:.3f})"
+            if now.step:  # before the first there is neither a loss nor a pace
+                line += f", loss {now.loss:.3f}, {now.tokens_per_s:.0f} tokens/s"
+                line += f", {now.left_s / 60:.0f} min left"
             bar.update(task, completed=now.done, description=line)
             if now.validated and not console.is_terminal:
                 note(line)

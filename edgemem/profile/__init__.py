@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,16 +41,15 @@ def profile(
     rounds: int = 5,
     sizes: Sequence[int] = SIZES,
     cold_starts: int = 3,
-    on_step: Callable[[str], None] = lambda what: None,
 ) -> Profile:
     """Measures memory, latency, cold start and growth on this device, and checks budgets.
 
     settings: the model, experts and memory limit to profile; None: those in force. All other
     settings are those in force. budgets: such as "1GB-ram" and "8GB-vram". rounds: of each stage.
     sizes: numbers of invented memories to search among; none: no growth is measured. cold_starts:
-    processes of which the median is given, after one that is not timed. on_step: called with the
-    name of each step before it. No store of the user's is opened; the invented one is deleted.
-    Raises InputError on bad numbers or a bad budget, and ModelError if a profiled process fails.
+    processes of which the median is given, after one that is not timed. No store of the user's is
+    opened; the invented one is deleted. Raises InputError on bad numbers or a bad budget, and
+    ModelError if a profiled process fails.
     """
     from edgemem.budget import Choice
     from edgemem.config import load_settings
@@ -67,13 +66,10 @@ def profile(
     changes = {name: getattr(settings, name) for name in _SETTINGS}
     with tempfile.TemporaryDirectory(prefix="edgemem-profile-") as folder:
         db = os.path.join(folder, "profile.db")
-        on_step("Stages and memory")
         found = _ask("work", path=db, rounds=rounds, changes=changes, **_ASKED)
-        on_step("Cold start")
         cold = [_cold_start(db, changes) for _ in range(cold_starts + 1)][1:]
         grown = []
         if sizes:
-            on_step("Growth")
             grown = _ask("growth", folder=folder, sizes=list(sizes), vectors=found["vectors"])
     cold.sort(key=lambda marks: marks.get("first token", float("inf")))
     marks = cold[(len(cold) - 1) // 2]
@@ -81,7 +77,8 @@ def profile(
         found["profile"], {name: round(at, 3) for name, at in marks.items()}, grown
     )
     predict = predict_parts(settings, found["counts"], found["dim"])
-    choice = Choice(n_ctx=found["n_ctx"], vectors=found["vectors"], prefix_bytes=PREFIX_BYTES)
+    loaded = {key: found[key] for key in ("n_ctx", "vectors", "careful")}
+    choice = Choice(**loaded, prefix_bytes=PREFIX_BYTES)
     verdicts = (report.verdict(b, made, found["reserved"], choice, predict) for b in wanted)
     return replace(made, verdicts=tuple(verdicts))
 
@@ -99,7 +96,8 @@ def _ask(kind: str, **asked: Any) -> Any:
     path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     try:
         done = subprocess.run(
-            [sys.executable, "-c", "from edgemem.profile import answer; answer()"],
+            # -P: no module is taken from the folder that the user stands in.
+            [sys.executable, "-P", "-c", "from edgemem.profile import answer; answer()"],
             input=json.dumps({"kind": kind, **asked}),
             capture_output=True,
             text=True,

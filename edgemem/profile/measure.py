@@ -138,6 +138,7 @@ def work(
             "reserved": memory.engine.memory(),
             "n_ctx": memory.engine.n_ctx,
             "vectors": memory.index.vectors.dtype,
+            "careful": memory.token_embedder is not None,
             "counts": memory.store.counts(),
             "dim": memory.embedder.dim,
         }

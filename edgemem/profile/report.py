@@ -256,7 +256,7 @@ def verdict(
     that reports it, or else by what it would hold with every layer on a GPU.
     """
     told = predict(choice)
-    shrinks = {"kv", "compute", "prefixes", "index"}
+    shrinks = {"kv", "compute", "prefixes", "index", "token_embedder"}
     if budget.kind == "ram":
         measured = {part.name: part.mb * 1e6 for part in profile.parts}
         rest = (profile.unexplained_mb or 0.0) * 1e6

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgemem.errors import AdapterError, ModelError
-from edgemem.runtime import models
+from edgemem.runtime import models, tune
 from edgemem.runtime.gguf import read_header, read_only
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ __all__ = [
     "DEFAULT",
     "HEEDS_PARAMS",
     "INSTRUCT_PARAMS",
+    "MANIFEST",
     "NO_EXPERTS",
     "Expert",
     "ExpertSet",
@@ -33,6 +34,7 @@ __all__ = [
     "available",
     "chosen_set",
     "find",
+    "fits",
     "load",
     "load_chosen",
     "reader_of",
@@ -41,6 +43,7 @@ __all__ = [
 
 DEFAULT = "open"
 NO_EXPERTS = "none"
+MANIFEST = "manifest.toml"
 MANIFEST_FORMAT = 1
 INSTRUCT_PARAMS = 400_000_000  # from this size, a model with a chat template follows instructions
 HEEDS_PARAMS = 4_000_000_000
@@ -50,7 +53,6 @@ tells."""
 Reader = Literal["expert", "instruct", "quote"]
 Wanted = Literal["auto", "expert", "instruct", "quote"]
 
-_MANIFEST = "manifest.toml"
 # SPDX names of licences that let anybody use a set for anything.
 _PERMISSIVE = {"Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "CC-BY-4.0"}
 
@@ -100,7 +102,7 @@ def available() -> list[ExpertSet]:
     """
     found: dict[str, ExpertSet] = {}
     for place in _places():
-        for file in sorted(place.glob(f"*/{_MANIFEST}")):
+        for file in sorted(place.glob(f"*/{MANIFEST}")):
             found.setdefault(file.parent.name, _read(file.parent))
     return list(found.values())
 
@@ -108,33 +110,42 @@ def available() -> list[ExpertSet]:
 def find(name_or_folder: str) -> ExpertSet:
     """The set of that name, or in that folder. Raises AdapterError, which lists the known names."""
     folders = [place / name_or_folder for place in _places()]
-    if Path(name_or_folder).name != name_or_folder:
-        folders = [Path(name_or_folder).expanduser()]
-    for folder in folders:
-        if (folder / _MANIFEST).is_file():
-            return _read(folder)
+    try:
+        if Path(name_or_folder).name != name_or_folder:
+            folders = [Path(name_or_folder).expanduser()]
+        found = next((folder for folder in folders if (folder / MANIFEST).is_file()), None)
+    except (OSError, ValueError, RuntimeError) as exc:  # too long, a NUL, or no such user's home
+        raise AdapterError(
+            f"{name_or_folder!r} cannot be a folder of experts: {exc}; give another"
+        ) from exc
+    if found is not None:
+        return _read(found)
     names = ", ".join([s.name for s in available()] + [NO_EXPERTS])
     raise AdapterError(
-        f"there are no experts {name_or_folder!r} (no {_MANIFEST} in "
+        f"there are no experts {name_or_folder!r} (no {MANIFEST} in "
         f"{' nor in '.join(map(str, folders))}); known are: {names}. Give one of these, or the "
         "folder of a set, with a / in it"
     )
 
 
-def load(engine: Engine, name_or_folder: str) -> ExpertSet:
+def fits(chosen: ExpertSet, base: Path) -> bool:
+    """Whether a set is for a model's file, or for the model that a tuned file was made from."""
+    known = models.known_sha256(base) in chosen.base_sha256
+    return known or tune.source_sha256(base) in chosen.base_sha256
+
+
+def load(engine: Engine, chosen: ExpertSet) -> None:
     """Load all adapters of a set and bind them to their stages.
 
     Stages that the set has no adapter for keep their bindings. Raises AdapterError, and leaves the
-    engine as it was, if there is no such set, if the set is for other models, or if a file does not
-    match the manifest.
+    engine as it was, if the set is for other models, or if a file does not match the manifest.
     """
-    chosen = find(name_or_folder)
-    base = models.known_sha256(engine.path)
-    if base not in chosen.base_sha256:
+    if not fits(chosen, engine.path):
         raise AdapterError(
             f"the experts {chosen.name!r} are for the models with sha256 "
-            f"{', '.join(chosen.base_sha256)}, and {engine.path.name} has {base}; load one of "
-            f"those models, or go on without experts (`--experts {NO_EXPERTS}`)"
+            f"{', '.join(chosen.base_sha256)}, and {engine.path.name} has "
+            f"{models.known_sha256(engine.path)}; load one of those models, or go on without "
+            f"experts (`--experts {NO_EXPERTS}`)"
         )
     bound: dict[str, dict[str, float]] = {}
     loaded: list[str] = []
@@ -148,7 +159,7 @@ def load(engine: Engine, name_or_folder: str) -> ExpertSet:
                 raise AdapterError(
                     f"{file} is not the adapter that the manifest speaks of: its sha256 is "
                     f"{adapter.sha256}, not {expert.sha256}; install it again, or correct "
-                    f"{chosen.folder / _MANIFEST}"
+                    f"{chosen.folder / MANIFEST}"
                 )
             bound.setdefault(expert.stage, {})[name] = expert.scale
         for stage, scales in bound.items():
@@ -157,7 +168,6 @@ def load(engine: Engine, name_or_folder: str) -> ExpertSet:
         for name in loaded:
             engine.unload_adapter(name)
         raise
-    return chosen
 
 
 def load_chosen(engine: Engine, setting: str) -> ExpertSet | None:
@@ -167,7 +177,9 @@ def load_chosen(engine: Engine, setting: str) -> ExpertSet | None:
     cannot be loaded raises AdapterError, as in `load`.
     """
     found = chosen_set(setting, engine.path)
-    return None if found is None else load(engine, str(found.folder))
+    if found is not None:
+        load(engine, found)
+    return found
 
 
 def chosen_set(setting: str, base: Path) -> ExpertSet | None:
@@ -178,10 +190,9 @@ def chosen_set(setting: str, base: Path) -> ExpertSet | None:
     if setting == NO_EXPERTS:
         return None
     if setting == DEFAULT:
-        sha256 = models.known_sha256(base)
-        files = (f for place in _places() for f in sorted(place.glob(f"*/{_MANIFEST}")))
+        files = (f for place in _places() for f in sorted(place.glob(f"*/{MANIFEST}")))
         ours = (_read(f.parent) for f in files if f.parent.name.partition("-")[0] == DEFAULT)
-        return next((s for s in ours if sha256 in s.base_sha256), None)
+        return next((s for s in ours if fits(s, base)), None)
     return find(setting)
 
 
@@ -190,7 +201,7 @@ def _places() -> tuple[Path, ...]:
 
 
 def _read(folder: Path) -> ExpertSet:
-    file = folder / _MANIFEST
+    file = folder / MANIFEST
     try:
         raw = tomllib.loads(file.read_text(encoding="utf-8"))
         if raw.pop("format") != MANIFEST_FORMAT:
@@ -200,12 +211,17 @@ def _read(folder: Path) -> ExpertSet:
             expert = Expert(**{**table, "targets": tuple(table.get("targets", ()))})
             if Path(expert.file).name != expert.file:
                 raise ValueError(f"{expert.file!r} is no file of the folder")
-            if not (isinstance(expert.stage, str) and isinstance(expert.scale, int | float)):
+            number = isinstance(expert.scale, int | float) and math.isfinite(expert.scale)
+            if not (isinstance(expert.stage, str) and number):
                 raise ValueError(f"{expert.file} has a stage that is no text or a scale no number")
             rows.append(expert)
+        if not all(isinstance(raw[key], str) for key in ("name", "licence", "data")):
+            raise ValueError("its name, licence and data must be texts")
         base = tuple(map(str, raw.pop("base_sha256")))
         return ExpertSet(**raw, base_sha256=base, adapters=tuple(rows), folder=folder)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
+    except (
+        OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError
+    ) as exc:  # fmt: skip
         raise AdapterError(
             f"cannot read the manifest {file}: {type(exc).__name__}: {exc}. models/README.md says "
             "what it holds; correct it, or install edgemem-runtime again"

@@ -246,7 +246,7 @@ def pull(name: str, progress: Callable[[int, int], None] | None = None) -> Path:
         raise ModelError(f"The manifest has no address for {name}. {_how_to_get(model)}")
     try:
         _store(model, blocks, target, progress)
-    except (urllib.error.URLError, HTTPException) as exc:
+    except (urllib.error.URLError, HTTPException, ConnectionError, TimeoutError) as exc:
         raise ModelError(
             f"Could not fetch {name} from {model.url}: {exc}. Try again, or place the file as "
             f"{target}."
@@ -330,14 +330,15 @@ def _in_package(module_and_file: str) -> Path | None:
 
 
 def _find_path(given: str) -> Path:
-    for path in (Path(given).expanduser(), user_models_dir() / given):
-        try:
+    try:
+        for path in (Path(given).expanduser(), user_models_dir() / given):
             if path.is_file():
                 return path
             if path.is_dir():
                 raise ModelNotFound(f"{path} is a folder. Give the model's file in it.")
-        except (OSError, ValueError) as exc:  # a NUL, or a name too long for the file system
-            raise ModelNotFound(f"{given!r} cannot be a path: {exc}.") from exc
+    except (OSError, ValueError, RuntimeError) as exc:  # too long, a NUL, or no such user's home
+        why = str(exc).rstrip(".")
+        raise ModelNotFound(f"{given!r} cannot be a path: {why}.") from exc
     raise ModelNotFound(
         f"There is no model {given!r}: no such file, no such file in {user_models_dir()}, and no "
         f"such name. Known names: {', '.join(manifest())}."

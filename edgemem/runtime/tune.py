@@ -35,6 +35,7 @@ __all__ = [
     "cores",
     "measure",
     "requantise",
+    "source_sha256",
     "stored",
     "tune",
 ]
@@ -122,6 +123,11 @@ def stored(source: Path) -> Tuning | None:
         )
     except (KeyError, TypeError):  # a stamp of another program, or of another version of this one
         return None
+
+
+def source_sha256(file: Path) -> str | None:
+    """The sha256 of the model that a tuned file was made from; None of any other file."""
+    return (cachefile.read_stamp(file) or {}).get("source_sha256")
 
 
 def tune(progress: Progress | None = None, *, budget_s: float = BUDGET_S) -> Tuning:

@@ -1,7 +1,8 @@
 """Adapters: their files (GGUF, as llama.cpp reads them), their sum, and sets of experts.
 
 A file's tensors are NumPy arrays by transformers' layer names. A record beside each adapter
-(`a.gguf.json`) says how it was made; a set's manifest repeats it. Owns the package gguf.
+(`a.gguf.json`) says how it was made, and which file it speaks of; a set's manifest repeats it.
+Owns the package gguf.
 Sources: llama.cpp, convert_lora_to_gguf.py and its tensor names; Wortsman et al. 2022, "Model
 soups"; MemLoRA, figure 2 (one expert a stage).
 """
@@ -9,11 +10,13 @@ soups"; MemLoRA, figure 2 (one expert a stage).
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
+import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +76,8 @@ def shape_of(base: Path) -> Shape:
 def write(file: Path, tensors: Tensors, *, alpha: float, shape: Shape) -> int:
     """Write an adapter as float16, replacing the file atomically. Returns its size in bytes.
 
-    tensors: "model.layers.0.self_attn.q_proj.lora_A" (r, in), and "….lora_B" (out, r).
+    tensors: "model.layers.0.self_attn.q_proj.lora_A" (r, in), and "….lora_B" (out, r). Raises
+    AdapterError on values that float16 does not hold; the file is then as it was.
     """
     import gguf
 
@@ -87,7 +91,14 @@ def write(file: Path, tensors: Tensors, *, alpha: float, shape: Shape) -> int:
         layer, _, kind = name.rpartition(".")
         if kind == "lora_B":
             values = _rotated(values, _heads(layer, shape), back=False)
-        writer.add_tensor(f"{names[layer]}.weight.{kind.lower()}", values.astype(np.float16))
+        with np.errstate(over="ignore"):
+            stored = values.astype(np.float16)
+        if not np.isfinite(stored).all():
+            raise AdapterError(
+                f"{name} has values up to {np.abs(values).max():.3g}, and float16 holds none above "
+                "65,504; give a smaller --weight, or train with a smaller --lr"
+            )
+        writer.add_tensor(f"{names[layer]}.weight.{kind.lower()}", stored)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -166,8 +177,11 @@ def merge(adapters: Sequence[Path], out: Path, base: Path, weight: float, comman
     Returns the file's size in bytes. The sum gets the rank and the alpha of the first adapter.
     base: the model's GGUF. weight: the same for each adapter. command: what was typed; the record
     has it after the commands that made the parts. Raises InputError when the adapters are not of
-    one stage, or not of this model; AdapterError on a file that is no adapter.
+    one stage, or not of this model, or the weight is no number; AdapterError on a file that is no
+    adapter, and on a sum that is too large.
     """
+    if not math.isfinite(weight):
+        raise InputError(f"the weight is {weight}; it must be a number")
     records = [record_of(adapter) for adapter in adapters]
     first = records[0]
     same = ("stage", "targets", "base_sha256")
@@ -194,9 +208,9 @@ def merged(parts: Sequence[tuple[Tensors, float, float]], rank: int, alpha: floa
     """The tensors of one adapter that does what several do together.
 
     parts: for each adapter (tensors as `read` gives them, alpha, weight). rank, alpha: of the
-    result. The result is the nearest adapter of that rank to the weighted sum (in least squares);
-    it is the sum itself if the parts' ranks add up to no more. Raises InputError unless all parts
-    have the same layers.
+    result; a layer that is narrower than the rank has its width as its rank. The result is the
+    nearest adapter of that rank to the weighted sum (in least squares); it is the sum itself if the
+    parts' ranks add up to no more. Raises InputError unless all parts have the same layers.
     """
     layers = [{name.rpartition(".")[0] for name in tensors} for tensors, _, _ in parts]
     if not parts or any(found != layers[0] for found in layers):
@@ -208,25 +222,29 @@ def merged(parts: Sequence[tuple[Tensors, float, float]], rank: int, alpha: floa
             a, b = tensors[f"{layer}.lora_A"], tensors[f"{layer}.lora_B"]
             ups.append(b * (weight * of_alpha / len(a)))
             downs.append(a)
-        out[f"{layer}.lora_A"], out[f"{layer}.lora_B"] = _cut(
-            np.hstack(ups).astype(np.float64), np.vstack(downs).astype(np.float64), rank
-        )
-        out[f"{layer}.lora_B"] *= rank / alpha
+        a, b = _cut(np.hstack(ups).astype(np.float64), np.vstack(downs).astype(np.float64), rank)
+        out[f"{layer}.lora_A"], out[f"{layer}.lora_B"] = a, b * np.float32(len(a) / alpha)
     return out
 
 
 def _cut(up: NDArray[np.float64], down: NDArray[np.float64], rank: int) -> tuple[FloatArray, ...]:
-    """A (rank, in) and B (out, rank), float32; B @ A is nearest to up (out, n) @ down (n, in)."""
+    """A (r, in) and B (out, r), float32; B @ A is nearest to up (out, n) @ down (n, in).
+
+    r: the rank, or the least of in, out and n if that is less.
+    """
     q_up, r_up = np.linalg.qr(up)
     q_down, r_down = np.linalg.qr(down.T)
-    u, s, vt = np.linalg.svd(r_up @ r_down.T)
+    u, s, vt = np.linalg.svd(r_up @ r_down.T, full_matrices=False)
     root = np.sqrt(s[:rank])
     a = (q_down @ vt[:rank].T * root).T
     b = q_up @ u[:, :rank] * root
     return a.astype(np.float32), b.astype(np.float32)
 
 
-_toml = json.dumps  # of texts, numbers and lists: TOML's basic strings escape as JSON's do
+def _toml(value: Any) -> str:
+    """A text, a number or a list of them, as TOML. Its strings escape as JSON's do, but for DEL,
+    and know no surrogates."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def record_file(adapter: Path) -> Path:
@@ -235,8 +253,12 @@ def record_file(adapter: Path) -> Path:
 
 
 def write_record(adapter: Path, made: Mapping[str, Any]) -> None:
-    """Write the record beside an adapter. made: what `combine` needs, and any other keys."""
-    record_file(adapter).write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
+    """Write the record beside an adapter, with the file's sha256.
+
+    made: what else `combine` needs, and any other keys.
+    """
+    record = {**made, "sha256": sha256_of(adapter)}
+    record_file(adapter).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
 
 def combine(
@@ -250,11 +272,13 @@ def combine(
 ) -> experts.ExpertSet:
     """Make a folder a set of experts of its name; replaces its manifest and these stages' files.
 
-    licence: an SPDX name; data: what the adapters were trained on, in words. also_for: sha256 of
-    other forms of the base model. scores: the JSON of `python -m corpus eval` or of `bench.stages`;
-    each stage gets its figures from the summary. Raises InputError when a record is missing, two
-    adapters are of one stage or of two models, or the scores are something else.
+    adapters: trained ones with their records, or those of other sets. licence: an SPDX name; data:
+    what the adapters were trained on, in words. also_for: sha256 of other forms of the base model.
+    scores: the JSON of `python -m corpus eval` or of `bench.stages`; each stage gets its figures
+    from the summary. Raises InputError, and leaves the folder as it was, when a record is missing,
+    two adapters are of one stage or of two models, or the scores or texts are something else.
     """
+    folder = Path(os.path.abspath(folder))  # "." has no name
     records = [record_of(adapter) for adapter in adapters]
     stages = [record["stage"] for record in records]
     bases = {record["base_sha256"] for record in records}
@@ -264,7 +288,6 @@ def combine(
             "models; give one for each stage, all of one model"
         )
     summary = _summary(scores) if scores else {}
-    folder.mkdir(parents=True, exist_ok=True)
     lines = [
         "# Made by `edgemem train combine`; the keys are explained in models/README.md.",
         "format = 1",
@@ -273,32 +296,44 @@ def combine(
         f"data = {_toml(data)}",
         f"base_sha256 = {_toml([*sorted(bases), *also_for])}",
     ]
-    for adapter, record in zip(adapters, records, strict=True):
-        stage = record["stage"]
-        copy = folder / f"{stage}.gguf"
-        with suppress(shutil.SameFileError):
-            shutil.copyfile(adapter, copy)
+    for stage, record in zip(stages, records, strict=True):
         losses = ("first_loss", "best_loss")
         figures = {key: round(record[key], 3) for key in losses if key in record}
+        figures |= record.get("scores", {})
         figures |= {k: v for k, v in summary.items() if k.startswith(f"{stage}_")}
         row = {
             "stage": stage,
-            "file": copy.name,
-            "sha256": sha256_of(copy),
+            "file": f"{stage}.gguf",
+            "sha256": record["sha256"],
+            "scale": record.get("scale", 1.0),
             **{key: record[key] for key in ("rank", "alpha", "targets", "command", "seed")},
             "tokens": record["tokens"],
         }
         lines += ["", "[[adapter]]", *(f"{key} = {_toml(value)}" for key, value in row.items())]
         shown = ", ".join(f"{key} = {_toml(value)}" for key, value in figures.items())
         lines.append(f"scores = {{ {shown} }}")
-    (folder / "manifest.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return experts.find(str(folder.absolute()))
+    try:
+        text = ("\n".join(lines) + "\n").encode()
+        tomllib.loads(text.decode())
+    except ValueError as exc:  # a null, a surrogate
+        raise InputError(
+            f"the manifest cannot hold this: {exc}; give scores, licence and data that are texts, "
+            "numbers and lists of them"
+        ) from exc
+    folder.mkdir(parents=True, exist_ok=True)
+    for stage, adapter in zip(stages, adapters, strict=True):
+        with suppress(shutil.SameFileError):
+            shutil.copyfile(adapter, folder / f"{stage}.gguf")
+    temporary = folder / f"{experts.MANIFEST}.tmp"
+    temporary.write_bytes(text)
+    os.replace(temporary, folder / experts.MANIFEST)
+    return experts.find(f"{folder}{os.sep}")
 
 
 def _summary(scores: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(scores.read_text(encoding="utf-8"))["summary"])
-    except (OSError, ValueError, TypeError, KeyError) as exc:
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as exc:
         raise InputError(
             f"{scores} has no summary of scores ({exc!r:.80}); give what `python -m corpus eval "
             "--json` or `python -m bench.stages` wrote"
@@ -306,17 +341,48 @@ def _summary(scores: Path) -> dict[str, Any]:
 
 
 def record_of(adapter: Path) -> dict[str, Any]:
-    """An adapter's record. Raises InputError if the record is missing or incomplete."""
+    """An adapter's record, or else its row in the manifest of its folder.
+
+    Raises InputError if there is neither, if the record is incomplete, or if it is of another file;
+    AdapterError on a manifest that cannot be read.
+    """
     file = record_file(adapter)
-    needed = {"stage", "base_sha256", "rank", "alpha", "targets", "command", "seed", "tokens"}
+    record = None if file.exists() else _row_of(adapter)
+    if record is None:
+        record = _written(file)
+    if record["sha256"] != sha256_of(adapter):
+        raise InputError(
+            f"{adapter} is not the file that its record speaks of: it was replaced, or its "
+            "training did not end; bring that file back, or train to the end"
+        )
+    return record
+
+
+def _written(file: Path) -> dict[str, Any]:
+    needed = {
+        "stage", "base_sha256", "rank", "alpha", "targets", "command", "seed", "tokens", "sha256"
+    }  # fmt: skip
     try:
         record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         missing = needed - set(record)
-    except (OSError, ValueError, TypeError) as exc:
+    except (OSError, ValueError, TypeError, RecursionError) as exc:
         raise InputError(
-            f"{adapter} has no record of its training ({file.name}: {exc}); give an adapter that "
-            "`edgemem train run` wrote, with its record beside it"
+            f"{file.stem} has no record of its training ({file}: {exc}); give an adapter that "
+            "`edgemem train run` wrote, with its record beside it, or one of a set of experts"
         ) from exc
     if missing:
         raise InputError(f"{file} does not say {', '.join(sorted(missing))}; train it again")
     return record
+
+
+def _row_of(adapter: Path) -> dict[str, Any] | None:
+    """What the manifest of an adapter's folder says of it, as a record; None if it says nothing."""
+    folder = adapter.absolute().parent
+    if not (folder / experts.MANIFEST).is_file():
+        return None
+    found = experts.find(f"{folder}{os.sep}")
+    base = "".join(found.base_sha256[:1])  # the others are further forms of it
+    row = next((row for row in found.adapters if row.file == adapter.name), None)
+    if row is None:
+        return None
+    return {**asdict(row), "targets": list(row.targets), "base_sha256": base}

@@ -74,14 +74,18 @@ def read(paths: Sequence[Path]) -> list[Example]:
     """The examples of JSON-lines files. Raises InputError, naming file and line."""
     found: list[Example] = []
     for path in paths:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as exc:
+            raise InputError(f"{path} cannot be read ({exc}); give JSON lines in UTF-8") from exc
         # Not splitlines: a text may hold a line separator that is no end of a line of JSON.
-        for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+        for number, line in enumerate(text.split("\n"), 1):
             if not line:
                 continue
             try:
                 raw = json.loads(line)
                 example = _pair(raw, path) if "question" in raw else _example(raw)
-            except (TypeError, ValueError, LookupError) as exc:
+            except (TypeError, ValueError, LookupError, AttributeError, RecursionError) as exc:
                 raise InputError(
                     f"{path}, line {number} is no training example ({exc}); expected JSON with "
                     "stage, prompt, target, group and kind, as `python -m corpus data` writes it, "

@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import os
+import pickle
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from edgemem.config import require
 from edgemem.errors import AdapterError, InputError, ModelError
-from edgemem.runtime.models import known_sha256
+from edgemem.runtime.models import known_sha256, sha256_of
 from edgemem.training import adapters, lora
 from edgemem.training.examples import Example, Row, Stage, Tokens, rows, tokenized
 
@@ -113,12 +114,12 @@ class Progress:
 class Outcome:
     """A run that has ended. first_loss, best_loss: of validation, before training and the lowest.
 
-    tokens: prompt and target tokens trained on. ended: "epochs", "minutes" or "patience". bytes:
-    the adapter file's.
+    epochs_done: of the plan's. tokens: prompt and target tokens trained on. ended: "epochs",
+    "minutes" or "patience". bytes: the adapter file's.
     """
 
     steps: int
-    epochs: float
+    epochs_done: float
     tokens: int
     first_loss: float
     best_loss: float
@@ -183,11 +184,13 @@ def train(
 
     examples, valid: of this stage, with no group in common. mmproj: the projector, for examples
     with images. init: an adapter file to begin from. resume: go on from the checkpoint beside
-    `out`, if there is one. workers: compute the rows of a step in other processes (see `fleet`),
-    with the same result. report: called after each step. The same seed, data and machine give the
-    same adapter, unless the clock ends the run. Raises InputError, ConfigError, ModelError and
-    AdapterError.
+    `out`, if there is one; else `out` may not exist, unless it is `init`. workers: compute the rows
+    of a step in other processes (see `fleet`), with the same result. report: called after each
+    step. The same seed, data and machine give the same adapter, unless the clock ends the run.
+    Raises InputError, ConfigError, ModelError and AdapterError.
     """
+    checkpoint = out.with_name(out.name + ".checkpoint")
+    _check_out(out, checkpoint if resume else None, init)
     _check(stage, examples, valid, plan)
     require("train")
     import torch
@@ -202,10 +205,9 @@ def train(
     if init is not None:
         expert.begin_from(init)
     state = _State()
-    checkpoint = out.with_name(out.name + ".checkpoint")
     identity = _identity(stage, base, learn, judge, plan)
     if resume and checkpoint.exists():
-        state = expert.load(checkpoint, identity)
+        state = expert.load(checkpoint, identity, out)
 
     begun = time.monotonic() - state.elapsed_s
     limit_s = math.inf if plan.minutes is None else plan.minutes * 60
@@ -224,6 +226,8 @@ def train(
         if state.worse == 0:
             expert.write(out)
         state.judged_at_s, state.judging_s = elapsed(), elapsed() - started
+        state.elapsed_s = elapsed()
+        expert.save(checkpoint, identity, state, out)
 
     def tell(*, validated: bool) -> None:
         ahead_s = elapsed() * (1 / max(done(), 1e-9) - 1)
@@ -241,7 +245,7 @@ def train(
             )
         )
 
-    if state.step == 0:
+    if math.isnan(state.first_loss):
         validate()
         tell(validated=True)
     ended = "epochs" if state.step >= last_step else ""
@@ -259,14 +263,12 @@ def train(
         due = bool(ended) or (state.step % plan.every == 0 and rested)
         if due:
             validate()
-            state.elapsed_s = elapsed()
-            expert.save(checkpoint, identity, state)
             if not ended and state.worse >= plan.patience:
                 ended = "patience"
         tell(validated=due)
     return Outcome(
         steps=state.step,
-        epochs=state.step / per_epoch,
+        epochs_done=state.step / per_epoch,
         tokens=state.tokens,
         first_loss=state.first_loss,
         best_loss=state.best_loss,
@@ -428,11 +430,12 @@ class Expert:
     def write(self, out: Path) -> None:
         adapters.write(out, self._arrays(), alpha=self._plan.alpha, shape=self._shape)
 
-    def save(self, file: Path, identity: str, state: _State) -> None:
-        """Write a checkpoint, replacing the file atomically."""
+    def save(self, file: Path, identity: str, state: _State, out: Path) -> None:
+        """Write a checkpoint, replacing the file atomically. out: the best adapter's file."""
         temporary = file.with_name(file.name + ".tmp")
         kept = {
             "identity": identity,
+            "out_sha256": sha256_of(out),
             "tensors": {n: t.detach() for n, t in self._tensors.items()},
             "optimizer": self._optimizer.state_dict(),
             "state": asdict(state),
@@ -440,19 +443,37 @@ class Expert:
         self._torch.save(kept, temporary)
         os.replace(temporary, file)
 
-    def load(self, file: Path, identity: str) -> _State:
-        """Go back to a checkpoint. Raises InputError when it is of another run."""
-        kept = self._torch.load(file, weights_only=True)
-        if kept["identity"] != identity:
+    def load(self, file: Path, identity: str, out: Path) -> _State:
+        """Go back to a checkpoint. out: the best adapter's file.
+
+        Raises InputError when the checkpoint is damaged or of another run, or `out` is not the file
+        that this run wrote.
+        """
+        anew = "or give another --out, and no --resume, to begin anew"
+        try:
+            kept = self._torch.load(file, weights_only=True)
+            found, sha256 = kept["identity"], kept["out_sha256"]
+        except (*_NO_CHECKPOINT, pickle.UnpicklingError) as exc:
+            raise InputError(
+                f"{file} is no checkpoint, or is damaged ({exc!r:.80}); bring it back, {anew}"
+            ) from exc
+        if found != identity:
             raise InputError(
                 f"{file} is of a run with another model, other data or settings; give the same "
-                "ones, or leave out --resume to begin anew"
+                f"ones, {anew}"
+            )
+        if not out.is_file() or sha256_of(out) != sha256:
+            raise InputError(
+                f"{out} is not the adapter that {file} goes with; bring that one back, {anew}"
             )
         with self._torch.no_grad():
             for name, tensor in self._tensors.items():
                 tensor.copy_(kept["tensors"][name])
         self._optimizer.load_state_dict(kept["optimizer"])
         return _State(**kept["state"])
+
+
+_NO_CHECKPOINT = (OSError, RuntimeError, EOFError, ValueError, TypeError, LookupError)
 
 
 def _identity(
@@ -467,6 +488,20 @@ def _identity(
 
 def _digest(seen: Mapping[int, NDArray[np.float32]]) -> str:
     return hashlib.sha256(b"".join(seen[id].tobytes() for id in sorted(seen))).hexdigest()
+
+
+def _check_out(out: Path, checkpoint: Path | None, init: Path | None) -> None:
+    """Refuse to replace a trained adapter. checkpoint: of a run to go on with, if it exists."""
+    if not out.parent.is_dir():
+        raise InputError(f"there is no folder {out.parent} to write {out.name} to; make it first")
+    going_on = checkpoint is not None and checkpoint.exists()
+    begun_from = init is not None and init.exists() and out.exists() and out.samefile(init)
+    if out.exists() and not (going_on or begun_from):
+        lacks = f" ({checkpoint} does not exist)" if checkpoint is not None else ""
+        raise InputError(
+            f"{out} exists, and a training begun anew would replace it; give another --out, go on "
+            f"from its checkpoint with --resume{lacks}, or begin from it with `--init {out}`"
+        )
 
 
 def _check(stage: Stage, examples: Sequence[Example], valid: Sequence[Example], plan: Plan) -> None:
@@ -486,6 +521,8 @@ def _check(stage: Stage, examples: Sequence[Example], valid: Sequence[Example], 
     numbers = (plan.lr, plan.batch, plan.epochs, plan.rank, plan.every, plan.patience)
     if min(numbers) <= 0 or (plan.minutes is not None and plan.minutes <= 0):
         raise InputError("lr, batch, epochs, minutes, rank, every and patience must be above 0")
+    if not 0 <= plan.seed < 2**32:
+        raise InputError(f"the seed is {plan.seed}; it must be at least 0 and below {2**32:,}")
     if plan.layers not in (None, *LAYERS):
         raise InputError(f"layers is {plan.layers!r}; allowed: {', '.join(LAYERS)}")
     if not 0.0 <= plan.dropout < 0.99:
