@@ -350,7 +350,8 @@ def record_of(adapter: Path) -> dict[str, Any]:
     record = None if file.exists() else _row_of(adapter)
     if record is None:
         record = _written(file)
-    if record["sha256"] != sha256_of(adapter):
+    sha256 = sha256_of(adapter)
+    if record.setdefault("sha256", sha256) != sha256:  # older records do not say it
         raise InputError(
             f"{adapter} is not the file that its record speaks of: it was replaced, or its "
             "training did not end; bring that file back, or train to the end"
@@ -359,9 +360,7 @@ def record_of(adapter: Path) -> dict[str, Any]:
 
 
 def _written(file: Path) -> dict[str, Any]:
-    needed = {
-        "stage", "base_sha256", "rank", "alpha", "targets", "command", "seed", "tokens", "sha256"
-    }  # fmt: skip
+    needed = {"stage", "base_sha256", "rank", "alpha", "targets", "command", "seed", "tokens"}
     try:
         record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         missing = needed - set(record)
