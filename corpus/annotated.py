@@ -28,8 +28,8 @@ from edgemem.results import Event, Evidence, Message, Scope
 from edgemem.runtime.engine import Engine, Generation, Prompt, Stream
 from edgemem.stages import extraction, generation, intent, update
 from edgemem.stages.evidence import shown_text
+from edgemem.stages.extraction import Reading, label, readings
 from edgemem.stages.intent import TELLS, Want
-from edgemem.stages.reading import Reading, label, readings
 from edgemem.stages.reply import talk_prompt
 from edgemem.training.examples import STAGES, Example, Stage
 

@@ -77,7 +77,7 @@ from edgemem.language import absolute, moments, words, written
 from edgemem.pipeline import importers
 from edgemem.pipeline.importers import LocomoFile, batches, spaced
 from edgemem.results import Event, Message
-from edgemem.stages.reading import CONTEXT, label
+from edgemem.stages.extraction import CONTEXT, label
 from edgemem.stages.reply import NOTED
 
 _EVENTS: dict[str, Event] = {event: event for event in get_args(Event)}

@@ -15,7 +15,7 @@ from edgemem.pipeline.looking import described
 from edgemem.pipeline.recall import asked_at
 from edgemem.results import Evidence, Message, Triple, at_day, local_time
 from edgemem.retrieval.lexical import query_terms, search_text
-from edgemem.stages import evidence, extraction, generation, reading
+from edgemem.stages import evidence, extraction, generation
 
 pytestmark = pytest.mark.skipif(not hasattr(time, "tzset"), reason="the zone cannot be set here")
 
@@ -46,7 +46,7 @@ def test_a_turn_is_shown_with_the_day_on_which_it_was_said(zone):
     assert f"On {wanted[0]} November 2026, User asks" in generation.expert_prompt(
         "when?", [], "User", asked_at=LATE
     )
-    assert wanted[1] in reading.line(Message("user", "I moved yesterday.", LATE))
+    assert wanted[1] in extraction.line(Message("user", "I moved yesterday.", LATE))
 
 
 def test_a_fact_begins_at_the_midnight_of_its_day_here(zone):

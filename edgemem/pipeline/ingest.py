@@ -41,7 +41,6 @@ from edgemem.retrieval.lexical import embedded_text, search_text
 from edgemem.retrieval.search import refresh
 from edgemem.runtime.experts import reader_of
 from edgemem.stages import extraction, update
-from edgemem.stages.reading import CONTEXT
 from edgemem.store import NewMemory, NewRelation, PendingItem, StoredTurn
 from edgemem.store.writing import Transaction
 
@@ -283,7 +282,7 @@ def _extract_and_update(memory: Memory, item: PendingItem) -> list[Change]:
     turns = list(memory.store.turns(item.payload["turns"]).values())
     engine = expert_of(memory, "extraction", memory.engine)
     way = reader_of(engine, "extraction", memory.settings.reader)
-    before = memory.settings.context_turns if way == "quote" else CONTEXT
+    before = memory.settings.context_turns if way == "quote" else extraction.CONTEXT
     context: list[StoredTurn] = []
     if turns and before:
         context = memory.store.recent_turns(item.scope, before=turns[0].id, limit=before)
