@@ -20,20 +20,19 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
 from edgemem.errors import ContextOverflow
 from edgemem.language import Statement, says_the_same
 from edgemem.results import Event
-from edgemem.runtime.encoder import Encoder
+from edgemem.runtime.encoder import Encoder, softmax
 from edgemem.runtime.engine import Engine
 from edgemem.runtime.lowrank import expert
 
 __all__ = [
     "EVENTS",
-    "EXPERT_SCHEMA",
     "Candidate",
     "Op",
     "chances",
@@ -49,11 +48,6 @@ EXPERT_PROMPT = (
 )
 _TO_EVENT = '{"event": "'  # as `expert_target` begins
 EVENTS: tuple[Event, ...] = get_args(Event)
-EXPERT_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {"event": {"enum": list(EVENTS)}},
-    "required": ["event"],
-}
 
 COMPARED = 0.35  # cosine from which an expert is asked; low, as a change may share no word
 SURE = 0.75  # how probable the language model's DELETE must be (bench/LOG.md, 2026-11-24)
@@ -189,6 +183,5 @@ def chances(encoder: Encoder, memory: str, fact: str) -> dict[Event, float]:
     last = read.layers[-1]
     means = [last[read.text == which].mean(axis=0) for which in (0, 1)]
     hidden = np.concatenate([last[0], *means]) @ w["hidden.w"] + w["hidden.b"]
-    logits = np.maximum(hidden, 0) @ w["event.w"] + w["event.b"]
-    shares = np.exp(logits - logits.max())
-    return dict(zip(EVENTS, (shares / shares.sum()).tolist(), strict=True))
+    shares = softmax(np.maximum(hidden, 0) @ w["event.w"] + w["event.b"])
+    return dict(zip(EVENTS, shares.tolist(), strict=True))
