@@ -32,8 +32,8 @@ from torch.nn import functional as F
 from bench import report
 from bench.graph import figures, labelled, read_triples
 from bench.lora import Encoder, batches, half, learn, optimizer, padded
-from edgemem.graph import reader
-from edgemem.graph.reader import DISTANCES, LABELS, LAYERS, LONGEST, TYPES, Run
+from edgemem import graph as reader
+from edgemem.graph import DISTANCES, LABELS, LAYERS, LONGEST, TYPES, Run
 from edgemem.language import without_pronoun, word_spans
 from edgemem.results import Entity, Triple
 from edgemem.runtime import encoder as runtime

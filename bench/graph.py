@@ -50,8 +50,8 @@ from bench import report
 from corpus.annotated import store
 from corpus.readers import read_locomo
 from edgemem import Memory
-from edgemem.graph import reader
-from edgemem.graph.reader import LABELS, triples
+from edgemem import graph as reader
+from edgemem.graph import LABELS, triples
 from edgemem.language import asked_day, words
 from edgemem.pipeline import ingest
 from edgemem.pipeline.recall import evidence_of

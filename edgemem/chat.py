@@ -11,7 +11,7 @@ task, none for other talk. What the model can do (runtime/experts.py) decides ho
   dated notes beside the message. For an instruct model below HEEDS_PARAMS the bundled one
   acknowledges a message that only tells. If a client gave instructions or options, the model does
   that itself, without notes.
-- A question for whatever there is on some days lists what was told of them (pipeline/agenda.py).
+- A question for whatever there is on some days lists what was told of them (pipeline/days.py).
 - Below HEEDS_PARAMS an overview is in the user's own words. A model that can do neither of the
   above also quotes what bears on a task.
 - Below a refusal, or an answer that is not sure, stands what was told nearest to the question.
@@ -37,8 +37,7 @@ from edgemem.errors import EdgememError, InputError, ModelError
 from edgemem.inputs import text_of, time_of
 from edgemem.memory import Memory
 from edgemem.pipeline import looking
-from edgemem.pipeline.agenda import agenda, days_asked
-from edgemem.pipeline.moved import with_days
+from edgemem.pipeline.days import agenda, days_asked, with_days
 from edgemem.pipeline.parts import expert_of
 from edgemem.pipeline.recall import (
     asked_at,

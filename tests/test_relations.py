@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from storekit import encoder
 
-from edgemem.graph import reader
-from edgemem.graph.reader import triples as read
+from edgemem import graph as reader
+from edgemem.graph import triples as read
 from edgemem.results import Triple
 
 SAID = {

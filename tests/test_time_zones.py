@@ -10,7 +10,7 @@ import pytest
 from clikit import invoke
 
 from edgemem import Memory
-from edgemem.graph import reader
+from edgemem import graph as reader
 from edgemem.pipeline.looking import described
 from edgemem.pipeline.recall import asked_at
 from edgemem.results import Evidence, Message, Triple, at_day, local_time

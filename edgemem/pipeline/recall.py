@@ -12,8 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
+from functools import cache
+from io import BytesIO
 from itertools import islice, zip_longest
-from typing import TYPE_CHECKING
+from math import log
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,9 +36,10 @@ from edgemem.language import (
     sentences,
     share,
 )
-from edgemem.pipeline.lasting import KINDS, lasting
-from edgemem.results import Evidence, Hit, Message, Scope, at_day, local_time
+from edgemem.pipeline.ingest import nearest
+from edgemem.results import Evidence, Hit, Message, Query, Scope, at_day, local_time
 from edgemem.retrieval.search import RELEVANT
+from edgemem.runtime.lowrank import expert_file
 from edgemem.stages.intent import only_asks
 from edgemem.store import StoredTurn
 
@@ -43,11 +47,14 @@ if TYPE_CHECKING:
     from edgemem.memory import Memory
 
 __all__ = [
+    "KINDS",
+    "LIKELY",
     "asked_at",
     "bearing",
     "clock",
     "evidence_of",
     "known",
+    "lasting",
     "near_misses",
     "notes",
     "overview",
@@ -58,6 +65,13 @@ __all__ = [
     "told_of",
     "within",
 ]
+
+Kind = Literal["constraint", "person", "circumstance"]
+"""constraint: an allergy, an illness, a diet, a fear. person: who somebody is to the user, a name,
+an animal. circumstance: work, home, age, tastes, a routine."""
+KINDS: tuple[Kind, ...] = get_args(Kind)
+LIKELY = 0.5
+"""The probability from which a memory counts as one of a kind."""
 
 _MAX_EVIDENCE = 8  # turns and facts whose sentences are compared with the question
 _WORDS_WEIGHT = 0.3  # of the share of the question's words in a sentence, beside the cosine's 1
@@ -74,6 +88,7 @@ _PARTS, _OF_A_PART = 6, 4  # parts of a task that are searched for, hits of each
 _QUOTED = 3  # sentences beside an answer that is not reliable
 _NEWEST = 100  # facts; as many as the window could hold
 _LETTER, _RUNS_ON = 32, 0.8  # least characters, and share of the longest line, of one that runs on
+_LASTING = 16  # memories of a kind
 _CLOCK = 0.42  # cosine from which a question is about the day or the time
 
 
@@ -234,6 +249,33 @@ def known(
             break
         taken = more
     return taken
+
+
+def lasting(memory: Memory, scope: Scope, kind: Kind) -> list[Hit]:
+    """The memories that most likely tell something lasting of a kind, the likeliest first.
+
+    For each kind a logistic regression over the embedding says how probable that is. Its weights
+    are a direction, so the index finds these memories as it finds the nearest ones to a query. No
+    search scored them, so their score is 0. There are none with another embedder than that of the
+    weights, which `python -m bench.fit_lasting` fits.
+    """
+    weights = _weights()
+    if memory.embedder.model_id != str(weights["embedder"]):
+        return []
+    column = KINDS.index(kind)
+    vector, bias = weights["vector"][:, column], float(weights["bias"][column])
+    length = float(np.linalg.norm(vector))
+    least = (log(LIKELY / (1 - LIKELY)) - bias) / length  # cosine to the direction
+    found = nearest(memory, Query(kind, scope, top_k=_LASTING), vector / length)
+    return [Hit.of(item, 0.0) for item, cosine in found if cosine >= least]
+
+
+@cache
+def _weights() -> dict[str, NDArray[np.float32]]:
+    """vector: (dim, len(KINDS)); bias: (len(KINDS),). embedder: id of the model whose embeddings
+    they are fitted to, a string."""
+    with np.load(BytesIO(expert_file("lasting"))) as saved:
+        return dict(saved)
 
 
 def overview(

@@ -1,11 +1,11 @@
-"""Reads a fact as relations with an expert of the encoder.
+"""The graph: who is what to whom, and since when (Mem0ᵍ), read from facts by the encoder's expert.
 
 A word is the mean of its tokens' states. One small feed-forward net scores each run of a few words
 as an entity of a type. Another scores each two of the likeliest runs as a relation or none. The
 nets and the expert are fitted by `python -m bench.fit_relations`, into edgemem/data/relations.npz.
 Source: the span-based reading of SpERT (Eberts and Ulges 2020), with LoRA instead of a whole model.
 
-Knows one fact as text and the language's dates; opens no store.
+Knows one fact as text and the language's dates; the store keeps the relations.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from edgemem.language import (
     words,
 )
 from edgemem.results import ONE_AT_A_TIME, Entity, EntityType, Label, Triple, at_day, local_time
-from edgemem.runtime.encoder import Encoder
+from edgemem.runtime.encoder import Encoder, softmax
 from edgemem.runtime.lowrank import expert
 from edgemem.store import NewRelation
 
@@ -238,7 +238,7 @@ def _likely(seen: Floats, of: Sequence[Run]) -> list[Read]:
         (x @ w["first.w"])[first] + (x @ w["last.w"])[last] + mean @ w["mean.w"]
         + w["length.w"][last - first] + w["run.b"]
     )  # fmt: skip
-    types = _softmax(run @ w["type.w"] + w["type.b"])
+    types = softmax(run @ w["type.w"] + w["type.b"])
     known = 1 - types[:, 0]
     best = [i for i in np.argsort(-known, kind="stable")[:_RUNS].tolist() if known[i] > _RUN]
     pairs = list(permutations(best, 2))
@@ -251,7 +251,7 @@ def _likely(seen: Floats, of: Sequence[Run]) -> list[Read]:
         (run @ w["source.w"])[source] + (run @ w["target.w"])[target] + middle @ w["middle.w"]
         + x.max(axis=0) @ w["whole.w"] + w["apart.w"][apart] + w["pair.b"]
     )  # fmt: skip
-    labels = _softmax(np.maximum(hidden, 0) @ w["label.w"] + w["label.b"])[:, 1:]
+    labels = softmax(np.maximum(hidden, 0) @ w["label.w"] + w["label.b"])[:, 1:]
     label = labels.argmax(axis=1)
     sure = labels.max(axis=1) * np.sqrt(known[source] * known[target])
     kinds = types[:, 1:].argmax(axis=1)
@@ -288,9 +288,3 @@ def _clash(new: Read, old: Read) -> bool:
 
 def _overlap(one: Run, other: Run) -> bool:
     return one[0] <= other[1] and other[0] <= one[1]
-
-
-def _softmax(x: Floats) -> Floats:
-    e = np.exp(x - x.max(axis=1, keepdims=True))
-    out: Floats = e / e.sum(axis=1, keepdims=True)
-    return out
