@@ -24,6 +24,7 @@ from edgemem.language.en import NUMBER_WORDS
 
 __all__ = [
     "DAY_TEXT",
+    "MONTHS",
     "TIME_WORDS",
     "UNCUT",
     "absolute",

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from edgemem.errors import InputError
+from edgemem.language import MONTHS
 from edgemem.pipeline.chat_exports import ChatLog, Program, conversations, program_of, said_by
 from edgemem.results import to_utc
 
@@ -35,17 +36,17 @@ __all__ = [
     "ChatLog",
     "Demo",
     "Format",
-    "LocomoFile",
     "batches",
     "detect_format",
     "import_ids",
-    "locomo_samples",
+    "parsed",
     "read_chat_log",
     "read_conversations",
     "read_demo",
     "read_locomo",
     "read_mem_gallery",
     "spaced",
+    "unreadable",
 ]
 
 Format = Literal["edgemem", "locomo", "mem-gallery", "chat", Program, "memories"]
@@ -71,15 +72,6 @@ IMPORT_ID = "import_id"
 
 SECONDS_PER_TURN = 5
 """Turns of a session that has one date only are set this far apart, so that their order holds."""
-
-
-@dataclass(frozen=True)
-class LocomoFile:
-    """One conversation of LoCoMo. messages: as `Memory.add` takes them. qa: as in the file."""
-
-    sample_id: str
-    messages: list[dict[str, Any]]
-    qa: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -128,7 +120,7 @@ def detect_format(path: str | Path) -> Format:
         with open(path, "rb") as file:
             first = file.readline().strip()
     except (OSError, ValueError) as exc:
-        raise _unreadable(path, exc) from exc
+        raise unreadable(path, exc) from exc
     try:
         row = json.loads(first)
     except (ValueError, RecursionError):
@@ -159,7 +151,7 @@ def detect_format(path: str | Path) -> Format:
 _EXPORTED = ("sealed", "turn", "memory", "history", "pending", "relation", "never_send", "image")
 
 
-def _unreadable(path: str | Path, exc: Exception) -> InputError:
+def unreadable(path: str | Path, exc: Exception) -> InputError:
     why = exc.strerror if isinstance(exc, OSError) else exc
     return InputError(f"Cannot read {path}: {why}. Give a file that you may read.")
 
@@ -178,7 +170,7 @@ def _read_text(path: str | Path) -> str:
     except InputError:
         raise
     except (OSError, ValueError) as exc:
-        raise _unreadable(path, exc) from exc
+        raise unreadable(path, exc) from exc
 
 
 def _read_zip(path: str | Path, file: IO[bytes]) -> bytes:
@@ -218,11 +210,15 @@ def _is_chat(name: str) -> bool:
 
 
 def _read_json(path: str | Path) -> Any:
-    text = _read_text(path)
+    return parsed(_read_text(path), str(path))
+
+
+def parsed(text: str | bytes, where: str) -> Any:
+    """A text's JSON. Raises InputError, naming the place, if it is none."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as exc:
-        raise InputError(f"{path} is not JSON: {exc}. Correct it, or give another file.") from exc
+        raise InputError(f"{where} is not JSON: {exc}. Correct it, or give another file.") from exc
 
 
 def _read_json_lines(path: str | Path) -> Any:
@@ -246,34 +242,18 @@ def _read_json_lines(path: str | Path) -> Any:
 
 # -- LoCoMo --------------------------------------------------------------------------------------
 
-# Not the calendar module's names: those follow the locale.
-_MONTHS = (
-    "january", "february", "march", "april", "may", "june",
-    "july", "august", "september", "october", "november", "december",
-)  # fmt: skip
+_MONTHS = [name.lower() for name in MONTHS]
 _LOCOMO_TIME = re.compile(
     r"\s*(\d{1,2}):(\d{2})\s*([ap])\.?m\.?\s+on\s+(\d{1,2})\s+([a-z]+),?\s+(\d{4})\s*", re.I
 )
 
 
-def read_locomo(path: str | Path) -> LocomoFile:
-    """The one conversation of a LoCoMo file, `{"conversation": {…}, "qa": […]}`.
+def read_locomo(path: str | Path) -> list[tuple[str, list[dict[str, Any]]]]:
+    """The conversations of a LoCoMo file, `{"conversation": {…}}` or a list: (id, messages) each.
 
     A message's content is the turn's text, with the caption of its photo if it has one; its time
-    is the session's, taken as UTC, plus a few seconds per turn. Raises InputError on a file of
-    another shape or with several conversations.
+    is the session's, taken as UTC, plus a few seconds per turn. Raises InputError on another shape.
     """
-    samples = locomo_samples(path)
-    if len(samples) != 1:
-        raise InputError(
-            f"{path} holds {len(samples)} LoCoMo conversations where one is expected. "
-            "Split it into one file for each."
-        )
-    return samples[0]
-
-
-def locomo_samples(path: str | Path) -> list[LocomoFile]:
-    """Every conversation of a LoCoMo file, which may hold one or a list of them."""
     raw = _read_json(path)
     samples = raw if isinstance(raw, list) else [raw]
     stem = Path(path).stem
@@ -283,7 +263,7 @@ def locomo_samples(path: str | Path) -> list[LocomoFile]:
     ]
 
 
-def _locomo_sample(raw: Any, where: str, name: str) -> LocomoFile:
+def _locomo_sample(raw: Any, where: str, name: str) -> tuple[str, list[dict[str, Any]]]:
     conversation = raw.get("conversation") if isinstance(raw, Mapping) else None
     if not isinstance(conversation, Mapping):
         raise InputError(f"{where} has no object 'conversation', so it is not a LoCoMo file.")
@@ -298,10 +278,7 @@ def _locomo_sample(raw: Any, where: str, name: str) -> LocomoFile:
             start = _locomo_time(conversation.get(f"session_{number}_date_time"), where, number)
             for position, turn in enumerate(turns):
                 messages.append(_locomo_turn(turn, start, position, number, sample_id, where))
-    qa = raw.get("qa", [])
-    if not isinstance(qa, list):
-        raise InputError(f"{where}: 'qa' is no list of questions.")
-    return LocomoFile(sample_id, messages, qa)
+    return sample_id, messages
 
 
 _SESSION = re.compile(r"session_(0|[1-9][0-9]{0,8})")
