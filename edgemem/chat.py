@@ -476,7 +476,7 @@ class Chat:
         try:
             if (judge := self._answers()) is None:
                 return asked
-            said = _whole(self._short_answer(judge, asked, evidence))
+            said = self._short_answer(judge, asked, evidence).whole()
         except ModelError:  # the conversing model is asked instead
             return asked
         if said.text == asked.unknown:
@@ -492,7 +492,8 @@ class Chat:
             if (reader := self._answers()) is None:
                 return asked
             told = self._told(asked.text, hits)
-            said = _whole(self._short_answer(reader, asked, told, quoting=True, guesses=False))
+            answer = self._short_answer(reader, asked, told, quoting=True, guesses=False)
+            said = answer.whole()
         except ModelError:
             return asked
         if said.text == asked.unknown:
@@ -671,14 +672,6 @@ def _without_model(asked: _Asked, instructions: str, *, free: bool) -> str | Non
         head = generation.FOR_A_TEXT if wants == "text" else generation.BEARING
         return generation.quoted(shown, head)
     return None
-
-
-def _whole(stream: Stream) -> Generation:
-    """A stream's result, after reading it to its end."""
-    for _ in stream:
-        pass
-    assert stream.result is not None
-    return stream.result
 
 
 def _plain(text: str) -> str:

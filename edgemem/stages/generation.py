@@ -276,13 +276,10 @@ def _checked(
     A guess, which is also a day where somebody is asked for, and a yes or no that is not reliable
     are replaced by `quotes`. They stand below any other answer that is not reliable.
     """
-    try:
-        text = "".join(stream)
-    finally:
-        stream.close()
-    result = stream.result
-    assert result is not None
-    told = _formed(_listed(text, prompt), question, asked_at)
+    result = stream.whole()
+    told = in_asked_form(_listed(result.text, prompt), question)
+    if asked_at:
+        told = counted_down(told, question, local_time(asked_at))
     verdict = is_verdict(told.strip())
     guessed = (math.exp(result.log_p) < _GUESSED and not verdict) or names_nobody(told, question)
     if _refuses(told) or (guessed and not guesses):
@@ -292,12 +289,6 @@ def _checked(
         told = head + quoted(shown)
     yield told
     return replace(result, text=told)
-
-
-def _formed(answer: str, question: str, asked_at: str | None) -> str:
-    """An answer in the form that the question asks for."""
-    answer = in_asked_form(answer, question)
-    return counted_down(answer, question, local_time(asked_at)) if asked_at else answer
 
 
 def _listed(text: str, shown: str) -> str:
