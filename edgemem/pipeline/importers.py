@@ -86,7 +86,6 @@ class DemoSession:
 class Demo:
     """A conversation to play, and questions with the answers that count as right."""
 
-    name: str
     user_id: str
     sessions: list[DemoSession]
     questions_date: str
@@ -276,8 +275,18 @@ def _locomo_sample(raw: Any, where: str, name: str) -> tuple[str, list[dict[str,
             raise InputError(f"{where}: session_{number} is no list of turns.")
         if turns:
             start = _locomo_time(conversation.get(f"session_{number}_date_time"), where, number)
-            for position, turn in enumerate(turns):
-                messages.append(_locomo_turn(turn, start, position, number, sample_id, where))
+        for position, turn in enumerate(turns):
+            if (texts := _texts(turn, "speaker", "text", "dia_id")) is None:
+                raise InputError(
+                    f"{where}: turn {position + 1} of session_{number} lacks one of the texts "
+                    "'speaker', 'text' and 'dia_id'."
+                )
+            speaker, text, id = texts
+            if caption := turn.get("blip_caption"):
+                text = f"{text} {SHARES}{caption}]".strip()
+            about = {"speaker": speaker, "session": number, "dia_id": id, "sample_id": sample_id}
+            said = {"role": "user", "name": speaker, "content": text, "metadata": about}
+            messages.append({**said, "timestamp": spaced(start, position)})
     return sample_id, messages
 
 
@@ -290,44 +299,13 @@ def _locomo_time(text: object, where: str, number: int) -> datetime:
         if match is None:
             raise ValueError("no such time")
         hour, minute, half, day, month, year = match.groups()
-        return datetime(
-            int(year),
-            _MONTHS.index(month.lower()) + 1,
-            int(day),
-            _hour(int(hour), half),
-            int(minute),
-            tzinfo=UTC,
-        )
+        time = _hour(int(hour), half), int(minute)
+        return datetime(int(year), _MONTHS.index(month.lower()) + 1, int(day), *time, tzinfo=UTC)
     except ValueError as exc:
         raise InputError(
             f"{where}: session_{number}_date_time is {text!r}; it must look like "
             "'1:56 pm on 8 May, 2023'."
         ) from exc
-
-
-def _locomo_turn(
-    turn: Any, start: datetime, position: int, session: int, sample_id: str, where: str
-) -> dict[str, Any]:
-    if (texts := _texts(turn, "speaker", "text", "dia_id")) is None:
-        raise InputError(
-            f"{where}: turn {position + 1} of session_{session} lacks one of the texts "
-            "'speaker', 'text' and 'dia_id'."
-        )
-    speaker, text, dia_id = texts
-    if caption := turn.get("blip_caption"):
-        text = f"{text} {SHARES}{caption}]".strip()
-    return {
-        "role": "user",
-        "name": speaker,
-        "content": text,
-        "timestamp": spaced(start, position),
-        "metadata": {
-            "speaker": speaker,
-            "session": session,
-            "dia_id": dia_id,
-            "sample_id": sample_id,
-        },
-    }
 
 
 # -- Mem-Gallery ---------------------------------------------------------------------------------
@@ -606,7 +584,6 @@ def read_demo(path: str | Path) -> Demo:
             raise InputError(f"{where} lacks the text 'question', or an answer is no text.")
         questions.append({"question": question["question"], "answers": answers})
     return Demo(
-        name=str(raw.get("name") or Path(path).stem),
         user_id=str(raw.get("user_id") or "demo"),
         sessions=sessions,
         questions_date=_date(raw, "questions_date", f"{path}"),

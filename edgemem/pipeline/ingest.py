@@ -357,8 +357,8 @@ def conclude(
         # Somebody may have edited, ended or deleted one while the model read.
         now = memory.store.get(list(compared))
         known = {id: m for id, m in compared.items() if now.get(id) == m}
-        for op in ops:
-            changes += _apply(tx, op, facts[op.fact], known, last_told, graph.version(encoder))
+        for op, new in zip(ops, facts, strict=True):
+            changes += _apply(tx, op, new, known, last_told, graph.version(encoder))
         tx.finish_pending(piece.id)
     return changes
 
