@@ -32,7 +32,6 @@ __all__ = [
     "moments",
     "on_day",
     "phrase",
-    "without_other_days",
     "written",
 ]
 

@@ -86,9 +86,7 @@ def import_foreign(
 
 
 def _in_our_space(
-    items: Sequence[NewMemory],
-    embedder: Embedder,
-    on_progress: Callable[[int, int], None] | None,
+    items: Sequence[NewMemory], embedder: Embedder, on_progress: Callable[[int, int], None] | None
 ) -> tuple[dict[str, Vectors], int]:
     """The vectors of each item in the embedder's space, by id, and how many items were mapped."""
     made: dict[str, Vectors] = {}

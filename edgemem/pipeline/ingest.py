@@ -298,10 +298,7 @@ def _extract_and_update(memory: Memory, item: PendingItem) -> list[Change]:
         standing = memory.store.standing_turns([t.id for t in context])
         context = [t for t in context if t.id in standing]
     found = extraction.extract(
-        engine,
-        [_message(t) for t in turns],
-        context=[_message(t) for t in context],
-        reader=way,
+        engine, [_message(t) for t in turns], context=[_message(t) for t in context], reader=way
     )
     return conclude(memory, item, context, turns, found)
 

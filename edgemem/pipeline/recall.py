@@ -352,11 +352,7 @@ def _round_robin(*rows: Iterable[Hit]) -> Iterator[Hit]:
 
 
 def evidence_of(
-    memory: Memory,
-    question: str | None,
-    hits: Sequence[Hit],
-    *,
-    assistants: bool = False,
+    memory: Memory, question: str | None, hits: Sequence[Hit], *, assistants: bool = False
 ) -> list[Evidence]:
     """What the hits say, in their order: where possible in the words of their turns.
 

@@ -169,9 +169,7 @@ def export_pgvector(store: Store, file: str | Path | IO[str]) -> int:
 
 
 def import_jsonl(
-    memory: Memory,
-    file: str | Path | Iterable[str],
-    on_progress: Callable[[int], None] | None,
+    memory: Memory, file: str | Path | Iterable[str], on_progress: Callable[[int], None] | None
 ) -> int:
     """Store the rows of an export; returns how many were new. See `Memory.import_jsonl`."""
     vectors_for = partial(vectors_of, memory.embedder)

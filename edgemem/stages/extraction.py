@@ -125,9 +125,7 @@ _ASIDE = re.compile(r"\[[^\[\]]{0,500}\]")  # "[shares a photo: ...]" is no sent
 _TEXT = r'[^"\\\x00-\x1f]*$'
 _MESSAGE_SCHEMA: dict[str, Any] = {
     "type": "object",
-    "properties": {
-        "facts": {"type": "array", "items": {"type": "string"}, "maxItems": 8},
-    },
+    "properties": {"facts": {"type": "array", "items": {"type": "string"}, "maxItems": 8}},
     "required": ["facts"],
 }
 

@@ -31,15 +31,7 @@ from edgemem.runtime.encoder import Encoder, softmax
 from edgemem.runtime.engine import Engine
 from edgemem.runtime.lowrank import expert
 
-__all__ = [
-    "EVENTS",
-    "Candidate",
-    "Op",
-    "chances",
-    "decide",
-    "expert_prompt",
-    "expert_target",
-]
+__all__ = ["EVENTS", "Candidate", "Op", "chances", "decide", "expert_prompt", "expert_target"]
 
 # An expert has learned the form. The constant part comes first, so that its KV is cached.
 EXPERT_PROMPT = (
