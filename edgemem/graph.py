@@ -11,6 +11,7 @@ Knows one fact as text and the language's dates; the store keeps the relations.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import permutations
 from typing import NamedTuple, get_args
 
@@ -28,7 +29,7 @@ from edgemem.language import (
     word_spans,
     words,
 )
-from edgemem.results import ONE_AT_A_TIME, Entity, EntityType, Label, Triple, at_day, local_time
+from edgemem.results import ONE_AT_A_TIME, Entity, EntityType, Label, at_day, local_time
 from edgemem.runtime.encoder import Encoder, softmax
 from edgemem.runtime.lowrank import expert
 from edgemem.store import NewRelation
@@ -113,7 +114,7 @@ def relations(
         begins = at_day(since) if since else None
         if triple.label in _STATES:
             begins = min(begins or told_at, told_at)
-        found.append(NewRelation(triple.source, triple.label, triple.target, begins))
+        found.append(replace(triple, valid_from=begins))
     return found
 
 
@@ -127,8 +128,8 @@ def _was_said(target: Entity, said: set[str]) -> bool:
     return all(same_word(word, said) for word in named)
 
 
-def triples(fact: str, encoder: Encoder) -> list[Triple]:
-    """The relations that a fact states, in the order of its words.
+def triples(fact: str, encoder: Encoder) -> list[NewRelation]:
+    """The relations that a fact states, in the order of its words; without their beginnings.
 
     A question or a text of more than _WORDS words gives none. Of a denied target only "dislikes" is
     read. "her aunt" is left out unless the fact says whose aunt she is.
@@ -157,7 +158,7 @@ def triples(fact: str, encoder: Encoder) -> list[Triple]:
         return Entity(name, kind, (called[name],) if name in called else ())
 
     found = [
-        Triple(entity(r.source, r.types[0]), r.label, entity(r.target, r.types[1]))
+        NewRelation(entity(r.source, r.types[0]), r.label, entity(r.target, r.types[1]))
         for r in sorted(kept, key=lambda r: (r.source, r.target))
     ]
     no = {word for clause in denied(fact) for word in clause}

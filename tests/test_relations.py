@@ -11,7 +11,7 @@ from storekit import encoder
 
 from edgemem import graph as reader
 from edgemem.graph import triples as read
-from edgemem.results import Triple
+from edgemem.store import NewRelation
 
 SAID = {
     "Ana's brother Bartek moved to Bergen.": {
@@ -60,7 +60,7 @@ NOT_SAID = (
 )
 
 
-def triples(fact: str) -> list[Triple]:
+def triples(fact: str) -> list[NewRelation]:
     return read(fact, encoder())
 
 

@@ -13,9 +13,10 @@ from edgemem import Memory
 from edgemem import graph as reader
 from edgemem.pipeline.looking import described
 from edgemem.pipeline.recall import asked_at
-from edgemem.results import Evidence, Message, Triple, at_day, local_time
+from edgemem.results import Evidence, Message, at_day, local_time
 from edgemem.retrieval.lexical import query_terms, search_text
 from edgemem.stages import evidence, extraction, generation
+from edgemem.store import NewRelation
 
 pytestmark = pytest.mark.skipif(not hasattr(time, "tzset"), reason="the zone cannot be set here")
 
@@ -73,7 +74,7 @@ def test_a_question_about_a_day_means_it_here(zone):
 def test_a_relation_holds_since_a_day_of_here(zone, monkeypatch):
     from edgemem.results import Entity
 
-    triple = Triple(Entity("User", "person"), "lives_in", Entity("Oslo", "place"))
+    triple = NewRelation(Entity("User", "person"), "lives_in", Entity("Oslo", "place"))
     monkeypatch.setattr(reader, "triples", lambda *_: [triple])
     (found,) = reader.relations(object(), "User has lived in Oslo for two days.", LATE)
     assert found.valid_from == at_day(day(zone, "2026-11-23", "2026-11-24"))
