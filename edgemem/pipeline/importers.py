@@ -33,7 +33,6 @@ __all__ = [
     "FORMS",
     "IMPORT_ID",
     "SHARES",
-    "ChatLog",
     "Demo",
     "Format",
     "batches",
@@ -353,7 +352,7 @@ def read_mem_gallery(path: str | Path, *, captions: bool = True) -> list[dict[st
 def read_conversations(path: str | Path, program: str) -> list[ChatLog]:
     """The conversations that another chat program wrote, as JSON or as lines of it.
 
-    program: one of `chat_exports.PROGRAMS`. Raises InputError on a file of another shape.
+    program: one of `Program`. Raises InputError on a file of another shape.
     """
     return conversations(_read_json_lines(path), program, str(path))
 
