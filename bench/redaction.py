@@ -22,7 +22,8 @@ from typing import Any
 
 from bench import report
 from bench.private_texts import KINDS, Case, ordinary, private
-from edgemem.cloud.redact import People, Redacted, redact
+from edgemem.cloud.names import People
+from edgemem.cloud.redact import Redacted, redact
 from edgemem.language import sentences
 
 PEOPLE = (

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from edgemem.errors import InputError, MemoryBudgetExceeded
 
-__all__ = ["SMALLEST_N_CTX", "Choice", "Plan", "admit", "bytes_of"]
+__all__ = ["Choice", "Plan", "admit", "bytes_of"]
 
 SMALLEST_N_CTX = 512  # in a smaller window, a prompt's examples leave no room for recalled memories
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.I)

@@ -27,32 +27,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgemem.errors import EdgememError, InputError, ModelError
-from edgemem.inputs import text_of, time_of
+from edgemem.inputs import spaced, text_of, time_of
 from edgemem.memory import Memory
-from edgemem.pipeline import looking
+from edgemem.pipeline import looking, recall
 from edgemem.pipeline.days import agenda, days_asked, with_days
 from edgemem.pipeline.parts import expert_of
-from edgemem.pipeline.recall import (
-    asked_at,
-    bearing,
-    clock,
-    known,
-    near_misses,
-    notes,
-    overview,
-    quotes,
-    recall,
-    sources,
-    telling,
-    told_of,
-)
 from edgemem.results import (
     AddResults,
     Evidence,
@@ -152,6 +138,7 @@ class _Asked:
         return self.intent.wants in ("recall", "overview") and not self.evidence
 
 
+@dataclass(eq=False, slots=True)
 class Reply:
     """The answer of one turn: iterate it for its pieces, then read the attributes.
 
@@ -162,33 +149,30 @@ class Reply:
     it), cloud_error (why the cloud failed).
     """
 
-    def __init__(
-        self, wants: Want | None, hits: SearchResults, context: tuple[Hit, ...], recall_ms: float
-    ) -> None:
-        self.wants = wants
-        self.hits = hits
-        self.context = context
-        self.found = bool(context)
-        self.text = ""
-        self.generation: Generation | None = None
-        self.changes: AddResults | None = None
-        self.cloud: CloudAnswer | None = None
-        self.cloud_error: str | None = None
-        self.timings: dict[str, float] = {"recall_ms": recall_ms}
-        self._pieces: Generator[str, None, None] | None = None
+    wants: Want | None
+    hits: SearchResults
+    context: tuple[Hit, ...]
+    timings: dict[str, float]
+    text: str = ""
+    generation: Generation | None = None
+    changes: AddResults | None = None
+    cloud: CloudAnswer | None = None
+    cloud_error: str | None = None
+    _pieces: Generator[str, None, None] = field(init=False, repr=False)
+
+    @property
+    def found(self) -> bool:
+        return bool(self.context)
 
     def __iter__(self) -> Reply:
         return self
 
     def __next__(self) -> str:
-        if self._pieces is None:
-            raise StopIteration
         return next(self._pieces)
 
     def close(self) -> None:
         """Stop the answer here; the message and what was said so far are still remembered."""
-        if self._pieces is not None:
-            self._pieces.close()
+        self._pieces.close()
 
 
 class Chat:
@@ -269,20 +253,19 @@ class Chat:
             wanted = replace(wanted, tells=wanted.tells or bool(images))
             remember = wanted.tells and remember  # it may quote what is to be forgotten
         read = time.perf_counter()
-        way = self._way(wanted, own_words=bool(options))
-        at = asked_at(text, said_at)
-        with_turns = wanted.refers if wanted.wants == "recall" else way == "converse"
+        asks, own_words = wanted.wants == "recall", bool(options)
+        at = recall.asked_at(text, said_at)
+        with_turns = wanted.refers if asks else self._way(wanted, own_words) == "converse"
         hits = self._search(text, at, with_turns=with_turns)
-        whom = told_of(self.memory, text, hits, most=TOLD_TURNS) if wanted.wants == "recall" else ()
+        whom = recall.told_of(self.memory, text, hits, most=TOLD_TURNS) if asks else ()
         if whom:
             wanted = replace(wanted, wants="overview")
-            way = self._way(wanted, own_words=bool(options))
         near = wanted.wants == "general" and any(hit.score >= _TOLD for hit in hits)
         if near and (wanted.doubtful or self._heeds):
             wanted, near = replace(wanted, wants="recall"), False
-            way = self._way(wanted, own_words=bool(options))
+        way = self._way(wanted, own_words)
         shown, pixels = self._looked_at(images, hits, wanted)
-        now = clock(self.memory, text, said_at) if wanted.wants == "recall" else ()
+        now = recall.clock(self.memory, text, said_at) if wanted.wants == "recall" else ()
         if days:
             scope = Scope(**self._ids())
             evidence = agenda(self.memory, scope, days, said_at, most=TOLD_TURNS)
@@ -296,9 +279,12 @@ class Chat:
             asked = self._by_expert(asked, (*self._told(text, hits), *now))
         elif near and not pixels:
             asked = self._if_told(asked, hits)
-        context = shown or sources(asked.evidence)
-        reply = Reply(asked.intent.wants, hits, context, (time.perf_counter() - read) * 1e3)
-        reply.timings["intent_ms"] = (read - started) * 1e3
+        timings = {
+            "recall_ms": (time.perf_counter() - read) * 1e3,
+            "intent_ms": (read - started) * 1e3,
+        }
+        context = shown or recall.sources(asked.evidence)
+        reply = Reply(asked.intent.wants, hits, context, timings)
         if remember:
             # Searches leave a "recalled" message out: a question, asked again, would find itself.
             said = {"role": "user", "content": text, "recalled": not wanted.tells}
@@ -310,12 +296,12 @@ class Chat:
     def forget(self, texts: Iterable[str]) -> None:
         """Drop from what the model is shown the turns with these texts, the answers that were given
         with memories of these texts, and all notes."""
-        gone = {_plain(text) for text in texts}
+        gone = {spaced(text) for text in texts}
         # The notes beside the turns that are left may quote these texts.
         self._turns = [
             replace(turn, shown=None, notes=())
             for turn in self._turns
-            if gone.isdisjoint(map(_plain, (turn.said.content, *turn.of)))
+            if gone.isdisjoint(map(spaced, (turn.said.content, *turn.of)))
         ]
         self._first, self._known = 0, None
 
@@ -326,7 +312,7 @@ class Chat:
         caption = with_images and not self.engine.sees
         return intent(reader, self.memory.embedder, text, before, caption=caption)
 
-    def _way(self, wanted: Intent, *, own_words: bool) -> Way:
+    def _way(self, wanted: Intent, own_words: bool) -> Way:
         """own_words: whether the client set options, and so gets the model's own words."""
         engine, setting = self.engine, self.memory.settings.reader
         answers = engine.expert("generation") and setting in ("auto", "expert")
@@ -448,19 +434,19 @@ class Chat:
         if wants == "recall" and way == "answer":
             return self._told(text, hits)
         if wants == "overview":
-            return overview(memory, text, hits, most=TOLD_TURNS)
+            return recall.overview(memory, text, hits, most=TOLD_TURNS)
         if wants in TASKS:
             scope, advice = Scope(**self._ids()), wants == "task"
-            return bearing(memory, scope, text, hits, most=BEARING_TURNS, advice=advice)
+            return recall.bearing(memory, scope, text, hits, most=BEARING_TURNS, advice=advice)
         if way == "converse" and (wants == "recall" or (wants is None and not self._reacts)):
             # Leave out what the model can read in the conversation already.
             window = self._turns[self._first :]
             seen = {text for turn in window for text in (turn.said.content, *turn.notes)}
             many = self._heeds or self.engine.expert("reply")
             most = self._shown or (SHOWN_NOTES if many else FEW_NOTES)
-            return notes(memory, hits, most=most, seen=seen)
+            return recall.notes(memory, hits, most=most, seen=seen)
         if wants == "recall":
-            return recall(memory, text, hits, most=self._shown or SHOWN_SENTENCES)
+            return recall.recall(memory, text, hits, most=self._shown or SHOWN_SENTENCES)
         return ()
 
     def _by_expert(self, asked: _Asked, evidence: tuple[Evidence, ...]) -> _Asked:
@@ -527,9 +513,9 @@ class Chat:
         """What an expert for short answers reads: what the user said in this conversation that is
         not stored, and the memories that a search found."""
         most = self._shown or SHOWN_TURNS
-        found = recall(self.memory, text, hits, most=most, whole=True, ended=True)
+        found = recall.recall(self.memory, text, hits, most=most, whole=True, ended=True)
         known = {evidence.text for evidence in found}  # an app may have stored the message
-        said = telling(
+        said = recall.telling(
             [turn.said for turn in self._turns if turn.said.role == "user" and turn.tells]
         )
         # First, for in a small window the first evidence is left out.
@@ -551,7 +537,8 @@ class Chat:
         past = [turn.said for turn in self._turns[-2:]] if asked.intent.refers else []
         if len(past) > 1 and past[-1].role == "assistant":
             before = past[-2].content, past[-1].content
-        told = partial(quotes, self.memory, asked.text, sources(evidence) if quoting else ())
+        shown = recall.sources(evidence) if quoting else ()
+        told = partial(recall.quotes, self.memory, asked.text, shown)
         return generation.answer(
             engine, asked.text, evidence, speaker="User", before=before, asked_at=asked.said_at,
             unknown=asked.unknown, quotes=told, guesses=guesses, embedder=self.memory.embedder,
@@ -584,9 +571,9 @@ class Chat:
         if wants != "recall" or asked.pixels:
             return ""
         if answer == asked.unknown:
-            head, shown = generation.NEAREST, near_misses(self.memory, asked.text, hits)
+            head, shown = generation.NEAREST, recall.near_misses(self.memory, asked.text, hits)
         elif converses and asked.answered is None:
-            head, shown = generation.TOLD, quotes(self.memory, asked.text, hits)
+            head, shown = generation.TOLD, recall.quotes(self.memory, asked.text, hits)
         else:
             return ""
         return generation.quoted(shown, head) if shown else ""
@@ -609,7 +596,7 @@ class Chat:
         past = [turn.read for turn in self._turns[self._first :]]
         if self._known is None:
             seen = {asked.text, *(message.content for message in past)}
-            self._known = known(self.memory, Scope(**self._ids()), fits, seen)
+            self._known = recall.known(self.memory, Scope(**self._ids()), fits, seen)
         shown = turn_text(asked.text, asked.evidence)
         with_notes = replace(plain, shown=shown, notes=tuple(n.text for n in asked.evidence))
         full, bare = system(self._known), system()
@@ -672,7 +659,3 @@ def _without_model(asked: _Asked, instructions: str, *, free: bool) -> str | Non
         head = generation.FOR_A_TEXT if wants == "text" else generation.BEARING
         return generation.quoted(shown, head)
     return None
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.split())

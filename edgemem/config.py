@@ -512,35 +512,27 @@ def _holds(text: str, values: Mapping[str, Any]) -> bool:
         return False
 
 
-_PACKAGES = {
-    "serve": ("starlette", "uvicorn"),
-    "mcp": ("mcp",),
-    "train": ("torch", "transformers", "gguf"),
-    "vault": ("apsw", "nacl"),
-    "sync": ("apsw", "cryptography", "nacl"),
-    "images": ("PIL",),
-    "ocr": ("rapidocr",),
-    "fleet": ("ray",),
-}
-_NEEDED_BY = {
-    "train": "training",
-    "images": "an image",
-    "ocr": "the text of an image",
-    "vault": "an encrypted store",
-    "fleet": "--ray",
+# What needs each extra, and the extra's packages.
+_EXTRAS = {
+    "serve": ("`edgemem serve`", "starlette", "uvicorn"),
+    "mcp": ("`edgemem mcp`", "mcp"),
+    "train": ("training", "torch", "transformers", "gguf"),
+    "vault": ("an encrypted store", "apsw", "nacl"),
+    "sync": ("`edgemem sync`", "apsw", "cryptography", "nacl"),
+    "images": ("an image", "PIL"),
+    "ocr": ("the text of an image", "rapidocr"),
+    "fleet": ("--ray", "ray"),
 }
 
 
-def require(
-    extra: Literal["serve", "mcp", "train", "images", "ocr", "vault", "sync", "fleet"],
-) -> None:
+def require(extra: str) -> None:
     """Raises ConfigError, with the install command, if a package of an extra is missing.
 
     Imports no package.
     """
-    missing = [name for name in _PACKAGES[extra] if find_spec(name) is None]
+    what, *packages = _EXTRAS[extra]
+    missing = [name for name in packages if find_spec(name) is None]
     if missing:
-        what = _NEEDED_BY.get(extra, f"`edgemem {extra}`")
         raise ConfigError(
             f"{what} needs {', '.join(missing)}, not installed here; run: "
             f"pip install 'edgemem-runtime[{'images' if extra == 'ocr' else extra}]'"

@@ -7,7 +7,6 @@ type) that names what was given, what is allowed and what to do.
 from __future__ import annotations
 
 import json
-import math
 import operator
 import re
 from collections.abc import Mapping, Sequence
@@ -33,6 +32,7 @@ __all__ = [
     "metadata_of",
     "scope_of",
     "shown",
+    "spaced",
     "text_of",
     "threshold_of",
     "time_of",
@@ -97,6 +97,11 @@ def shown(value: object, most: int = 80) -> str:
     except (RecursionError, ValueError):  # nested too deep, or an integer of too many digits
         text = f"a value too long to show ({type(value).__name__})"
     return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def spaced(text: str) -> str:
+    """Returns a text with one space for each run of white space."""
+    return " ".join(text.split())
 
 
 def time_of(value: datetime | str | float | None, what: str = "timestamp") -> str | None:
@@ -186,13 +191,11 @@ def threshold_of(value: object) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"threshold must be a number, not {type(value).__name__}")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not 0 <= number <= 1:
-        raise InputError(f"threshold is {number}; scores lie in [0, 1], give a number among them")
-    return number
+    if not 0 <= value <= 1:
+        raise InputError(
+            f"threshold is {shown(value)}; scores lie in [0, 1], give a number among them"
+        )
+    return float(value)
 
 
 def infer_of(value: bool | Literal["later"]) -> bool | Literal["later"]:

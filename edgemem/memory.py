@@ -18,21 +18,10 @@ from typing import IO, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem import graph
+from edgemem import graph, inputs
 from edgemem.budget import Plan
 from edgemem.config import Settings, load_settings
 from edgemem.errors import EdgememError, InputError, ModelError, StoreError, StoreLocked
-from edgemem.inputs import (
-    count_of,
-    id_of,
-    infer_of,
-    messages_of,
-    metadata_of,
-    scope_of,
-    text_of,
-    threshold_of,
-    time_of,
-)
 from edgemem.pipeline import ingest, looking, upkeep
 from edgemem.pipeline.parts import Parts
 from edgemem.pipeline.subgraph import subgraph
@@ -212,11 +201,11 @@ class Memory:
         language model is raised after the messages were stored.
         """
         started = time.perf_counter()
-        infer = infer_of(infer)
-        scope = scope_of(user_id, agent_id, run_id)
-        shared = metadata_of(metadata)
-        until = time_of(expires_at, "expires_at")
-        checked = messages_of(messages, timestamp, images)
+        infer = inputs.infer_of(infer)
+        scope = inputs.scope_of(user_id, agent_id, run_id)
+        shared = inputs.metadata_of(metadata)
+        until = inputs.time_of(expires_at, "expires_at")
+        checked = inputs.messages_of(messages, timestamp, images)
         now = utc_now()
         turns = [ingest.stored_turn(message, scope, now) for message, _ in checked]
         photos = looking.photos(self, checked, turns)
@@ -301,8 +290,7 @@ class Memory:
         the three. Raises StoreLocked while another process works on pending pieces.
         """
         started = time.perf_counter()
-        if limit is not None:
-            limit = count_of(limit, "limit", least=0)
+        limit = None if limit is None else inputs.count_of(limit, "limit", least=0)
         self._parts.require_open()
         with self._work_lock(0.0) as mine:
             if not mine:
@@ -331,7 +319,7 @@ class Memory:
         on_progress: called with (read, all that waited).
         """
         self._parts.require_open()
-        limit = None if limit is None else count_of(limit, "limit", least=0)
+        limit = None if limit is None else inputs.count_of(limit, "limit", least=0)
         return looking.look(self, limit, on_progress=on_progress)
 
     def pending(self) -> list[PendingItem]:
@@ -347,8 +335,8 @@ class Memory:
         of a turn the facts that were taken from it alone are deleted, and no more are. Its images
         get the new words as caption, if they had the old ones. Raises StoreError on an unknown id.
         """
-        text_of(text)
-        new = metadata_of(metadata) if metadata is not None else None
+        inputs.text_of(text)
+        new = inputs.metadata_of(metadata) if metadata is not None else None
         old = self._existing(id)
         if new is not None and "never_send" in old.metadata:
             new.setdefault("never_send", old.metadata["never_send"])
@@ -390,7 +378,7 @@ class Memory:
         self, *, user_id: str | None = None, agent_id: str | None = None, run_id: str | None = None
     ) -> AddResults:
         """Delete every memory of a scope. Raises InputError without one; see `reset`."""
-        scope = scope_of(user_id, agent_id, run_id, needed_by="delete_all")
+        scope = inputs.scope_of(user_id, agent_id, run_id, needed_by="delete_all")
         now = utc_now()
         with self.store.transaction() as tx:
             items = self.store.list(scope, include_invalid=True)
@@ -408,7 +396,7 @@ class Memory:
         memory, so they are erased too. Raises StoreError if an id is unknown; StoreLocked as
         `Store.erase` does, or if another process keeps working on pending turns.
         """
-        wanted = [id_of(id) for id in ([ids] if isinstance(ids, str) else ids)]
+        wanted = [inputs.id_of(id) for id in ([ids] if isinstance(ids, str) else ids)]
         known = self.store.get(wanted, include_deleted=True)
         if missing := [id for id in wanted if id not in known]:
             raise StoreError(_unknown(missing[0]))
@@ -427,7 +415,7 @@ class Memory:
 
         Raises InputError without a scope (see `reset`), and StoreLocked as `erase` does.
         """
-        scope = scope_of(user_id, agent_id, run_id, needed_by="erase_all")
+        scope = inputs.scope_of(user_id, agent_id, run_id, needed_by="erase_all")
         with self.store.snapshot() as connection:
             memories, turns = all_of(connection, scope)
         return self._erased(memories, turns)
@@ -479,14 +467,14 @@ class Memory:
         those valid now. An unknown scope finds nothing.
         Raises InputError on a bad query, image, filter, time or number.
         """
-        top_k, threshold = count_of(top_k, "top_k"), threshold_of(threshold)
-        scope = scope_of(user_id, agent_id, run_id)
-        then = time_of(at, "at")
+        top_k, threshold = inputs.count_of(top_k, "top_k"), inputs.threshold_of(threshold)
+        scope = inputs.scope_of(user_id, agent_id, run_id)
+        then = inputs.time_of(at, "at")
         if image is not None:
             if query is not None:
                 raise InputError("a query and an image were given; a search takes one of them")
             return looking.found_alike(self, image, scope, _where(filters), then, top_k, threshold)
-        query = text_of(query, "query")
+        query = inputs.text_of(query, "query")
         held = None if then is None else unix_seconds(then)
         asked = Query(query, scope, _where(filters), at=held, top_k=top_k)
         index = self.index
@@ -528,8 +516,8 @@ class Memory:
         those that hold now. include_invalid: also relations that hold no longer, or not yet.
         Raises InputError on a blank name or a bad time.
         """
-        then, scope = time_of(at, "at"), scope_of(user_id, agent_id, run_id)
-        names = None if entity is None else [text_of(entity, "entity")]
+        then, scope = inputs.time_of(at, "at"), inputs.scope_of(user_id, agent_id, run_id)
+        names = None if entity is None else [inputs.text_of(entity, "entity")]
         own = scope.user_id is not None and normalised(scope.user_id)
         if names and normalised(names[0]) == own and not entity_ids(self.store, names, scope):
             names.append(graph.USER)
@@ -549,7 +537,7 @@ class Memory:
         """The memories that answer a query, linked by the names that they share, as a text of at
         most `budget` tokens of the embedder; see `pipeline.subgraph`. Raises as `search`."""
         ids: dict[str, Any] = {"user_id": user_id, "agent_id": agent_id, "run_id": run_id}
-        return subgraph(self, query, count_of(budget, "budget"), **ids, at=at)
+        return subgraph(self, query, inputs.count_of(budget, "budget"), **ids, at=at)
 
     def conflicts(
         self,
@@ -564,15 +552,16 @@ class Memory:
         Stores nothing. text: in the third person; the first person means the user. Raises
         InputError on a bad text.
         """
-        return ingest.conflicts(self, text_of(text), scope_of(user_id, agent_id, run_id))
+        scope = inputs.scope_of(user_id, agent_id, run_id)
+        return ingest.conflicts(self, inputs.text_of(text), scope)
 
     def get(self, id: str) -> MemoryItem | None:
         """A memory by its id, also an invalid or expired one; None if it is unknown or deleted."""
-        return self.store.get([id_of(id)]).get(id)
+        return self.store.get([inputs.id_of(id)]).get(id)
 
     def image(self, id: str, *, thumbnail_only: bool = False) -> Picture | None:
         """A stored image by its id (`item.image.id`), or None. thumbnail_only: `data` is empty."""
-        return image(self.store, id_of(id), with_data=not thumbnail_only)
+        return image(self.store, inputs.id_of(id), with_data=not thumbnail_only)
 
     def get_all(
         self,
@@ -586,16 +575,15 @@ class Memory:
     ) -> MemoryList:
         """The live memories of a scope, oldest first; top_k: at most so many. at: the memories that
         were valid at this time."""
-        if top_k is not None:
-            top_k = count_of(top_k, "top_k", least=0)
+        top_k = None if top_k is None else inputs.count_of(top_k, "top_k", least=0)
         where = _where(filters)
-        scope = scope_of(user_id, agent_id, run_id)
-        then = time_of(at, "at")
+        scope = inputs.scope_of(user_id, agent_id, run_id)
+        then = inputs.time_of(at, "at")
         return MemoryList(tuple(self.store.list(scope, where=where, limit=top_k, at=then)))
 
     def history(self, id: str) -> list[dict[str, Any]]:
         """What happened to a memory, oldest first, deleted ones included. Unknown id: empty."""
-        return self.store.history(id_of(id))
+        return self.store.history(inputs.id_of(id))
 
     def source_turns(self, id: str) -> list[StoredTurn]:
         """The turns a memory was taken from. Raises StoreError on an unknown id."""

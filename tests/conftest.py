@@ -45,7 +45,7 @@ def untuned() -> Iterator[None]:
 def unread() -> Iterator[None]:
     """Images are stored and not read; test_looking.py does that."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(config._PACKAGES, "ocr", ("not_here",))
+        patch.setitem(config._EXTRAS, "ocr", ("the text of an image", "not_here"))
         patch.setattr(looking, "QUIET_S", 3600.0)
         yield
 

@@ -157,7 +157,7 @@ def test_the_real_ocr_reads_a_tilted_receipt_with_its_spaces_and_prices(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("rapidocr")
-    monkeypatch.setitem(config._PACKAGES, "ocr", ("rapidocr",))
+    monkeypatch.setitem(config._EXTRAS, "ocr", ("the text of an image", "rapidocr"))
     sheet = Image.new("RGB", (620, 300), "white")
     draw = ImageDraw.Draw(sheet)
     font = ImageFont.load_default(34)

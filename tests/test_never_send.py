@@ -113,6 +113,19 @@ def test_words_said_again_with_another_apostrophe_stay(
     assert "illness" not in sent(cloud, memory)
 
 
+@pytest.mark.parametrize(
+    "told", ["我下周三在协和医院开始做化疗", "水曜日に東大病院で抗がん剤治療を始めます"]
+)
+def test_words_said_again_without_spaces_stay(cloud: Service, memory: Memory, told: str) -> None:
+    add(memory, f"{told}。", metadata={"never_send": True})
+    add(memory, f"他说{told}，真的。")
+    add(memory, "我下周三去银行")
+    leaves = sent(cloud, memory)
+    assert told not in leaves and "我下周三去银行" in leaves
+    with pytest.raises(CloudRejected, match="never_send"):
+        sent(cloud, memory, f"翻译：{told}")
+
+
 @pytest.mark.parametrize("pattern", ["diabet", "/diab[e-t]+s/", "I HAVE  diabetes"])
 def test_a_pattern_keeps_memories_and_messages(
     cloud: Service, memory: Memory, pattern: str
@@ -200,6 +213,12 @@ def test_a_compressor_cannot_bring_marked_words_together(
         ("/o’brien|zoë/", "Does O'Brien know?", True),
         ("Zoë", "Does Zoe know?", True),
         ("/[а-я]{3}/", "Don’t or don't", False),
+        ("Müller", "Ask Mueller.", True),
+        ("Mueller", "Ask Müller.", True),
+        ("Project Falcon", "project-falcon and Project_Falcon", True),
+        ("化疗", "我下周做化疗。", True),
+        ("ยาต้านเศร้า", "ผมกินยาต้านเศร้าทุกวัน", True),
+        ("דוד", "נתתי לדוד ספר", True),
     ],
 )
 def test_patterns_are_beginnings_of_words_or_expressions(

@@ -14,7 +14,7 @@ import os
 import sys
 
 # Importing a module adds its commands to the group.
-from edgemem.cli import admin, chatting, demo, memories, syncing, tools, vault  # noqa: F401
+from edgemem.cli import admin, chatting, demo, memories, tools, vault  # noqa: F401
 from edgemem.cli.output import cli
 
 __all__ = ["cli", "main"]

@@ -26,8 +26,8 @@ from edgemem.cli.output import (
     experts_option,
     forget_typed,
     json_option,
-    licence_note,
     model_option,
+    model_settings,
     note,
     oldest_first,
     one_line,
@@ -36,7 +36,6 @@ from edgemem.cli.output import (
     plural,
     remember_typed,
     scope_options,
-    settings_with,
     stdin_is_terminal,
     text_of,
     visible,
@@ -100,8 +99,7 @@ def chat(db: str | None, scope: dict[str, Any], **given: str | None) -> None:
     Piped in, each line is one message. With --json each answer, and each memory of a list, is
     one line of JSON.
     """
-    settings = settings_with(**given)
-    licence_note(settings)
+    settings = model_settings(**given)
     passphrase = offer_vault(db, settings)
     tune_first(settings)
     with open_memory(db, settings, passphrase, create=True) as memory:

@@ -21,7 +21,7 @@ from edgemem.cli.output import (
     db_option,
     experts_option,
     json_option,
-    licence_note,
+    model_settings,
     one_line,
     open_memory,
     print_json,
@@ -78,8 +78,7 @@ def demo(conversation: str, db: str | None, experts: str | None) -> None:
             "must not mix with yours, and a second process reads it."
         )
     console = Console(stderr=wants_json(), highlight=False, soft_wrap=True)
-    settings = settings_with(experts=experts)
-    licence_note(settings)
+    settings = model_settings(experts=experts)
     tune_first(settings)
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="edgemem-demo-") as folder:
@@ -178,7 +177,11 @@ def answer_questions(
         raise click.ClickException(
             f"The process that answers ended with code {process.returncode}; what it said is above."
         )
-    _show_totals(console, rows)
+    recall = sum(row["timings"]["recall_ms"] for row in rows) / len(rows)
+    total = sum(row["seconds"] for row in rows)
+    console.print(
+        f"\n{len(rows)} questions in {total:.1f} s · recall {recall:.0f} ms on average", style="dim"
+    )
     return rows, peak
 
 
@@ -200,20 +203,12 @@ def _show_answer(console: Console, row: dict[str, Any]) -> None:
 
 
 def _timings(timings: dict[str, float]) -> str:
-    shown = [f"recall {timings.get('recall_ms', 0.0):.0f} ms"]
+    shown = [f"recall {timings['recall_ms']:.0f} ms"]
     if "ttft_s" in timings:
         shown.append(f"first token {timings['ttft_s']:.2f} s")
     if "tokens_per_s" in timings:
         shown.append(f"{timings['tokens_per_s']:.0f} tokens/s")
     return " · ".join(shown)
-
-
-def _show_totals(console: Console, rows: list[dict[str, Any]]) -> None:
-    recall = sum(row["timings"].get("recall_ms", 0.0) for row in rows) / len(rows)
-    total = sum(row["seconds"] for row in rows)
-    console.print(
-        f"\n{len(rows)} questions in {total:.1f} s · recall {recall:.0f} ms on average", style="dim"
-    )
 
 
 @cli.command("demo-answer", hidden=True)

@@ -22,9 +22,9 @@ from edgemem.cli.output import (
     experts_option,
     forget_typed,
     json_option,
-    licence_note,
     memory_option,
     minute,
+    model_settings,
     no_memory,
     note,
     oldest_first,
@@ -57,25 +57,18 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-class _JsonObject(click.ParamType):  # type: ignore[type-arg]  # generic in new versions alone
-    """An option's value that is a JSON object."""
-
-    name = "json"
-
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> dict[str, Any]:
-        example = """give an object such as '{"city": "Oslo"}'."""
-        try:
-            parsed = json.loads(value)
-        except (ValueError, RecursionError) as exc:
-            self.fail(f"{value!r} is not JSON ({exc}); {example}", param, ctx)
-        if not isinstance(parsed, dict):
-            self.fail(f"{value!r} is JSON, but no object; {example}", param, ctx)
-        return parsed
+def JSON(value: str) -> dict[str, Any]:  # its name is shown in --help
+    """The type of an option whose value is a JSON object."""
+    example = """give an object such as '{"city": "Oslo"}'."""
+    try:
+        parsed = json.loads(value)
+    except (ValueError, RecursionError) as exc:
+        raise click.BadParameter(f"{value!r} is not JSON ({exc}); {example}") from exc
+    if not isinstance(parsed, dict):
+        raise click.BadParameter(f"{value!r} is JSON, but no object; {example}")
+    return parsed
 
 
-JSON = _JsonObject()
 id_argument = click.argument("memory_id", metavar="ID")
 at_option = click.option("--at", metavar="TIME", help="What held then, ISO-8601.  [default: now]")
 
@@ -121,9 +114,7 @@ def add(
         texts = (read_text().rstrip("\r\n"),)
     speaker = {} if name is None else {"name": name}
     messages = [{"role": role, "content": text, **speaker} for text in texts]
-    settings = settings_with(experts=experts)
-    if not no_infer:
-        licence_note(settings)
+    settings = settings_with(experts=experts) if no_infer else model_settings(experts=experts)
     with open_memory(db, settings, create=True) as memory, working("Remembering …"):
         changes = memory.add(messages, images=images, infer=not no_infer, **scope, **given)
         if images and settings.image_text == "on":
@@ -305,10 +296,8 @@ def delete(
             for memory_id in ids:  # first, so that an unknown id leaves all in place
                 if memory.get(memory_id) is None:
                     raise no_memory(memory, memory_id)
-            changes = []
-            for memory_id in dict.fromkeys(ids):
-                if memory.get(memory_id) is not None:  # a turn takes its facts along
-                    changes.append(memory.delete(memory_id))
+            # A turn takes its facts along, which may have been given too.
+            changes = [memory.delete(id) for id in dict.fromkeys(ids) if memory.get(id)]
             facts = memory.store.get(
                 [change.id for change in changes if change.kind == "fact"], include_deleted=True
             )
@@ -448,9 +437,7 @@ def import_files(
     `{"memory": "…", "vector": […]}` in each line, are stored as facts; of many vectors, most are
     mapped instead of embedding their texts anew.
     """
-    settings = settings_with(experts=experts)
-    if not no_infer:
-        licence_note(settings)
+    settings = settings_with(experts=experts) if no_infer else model_settings(experts=experts)
     shapes = [importers.detect_format(path) if shape == "auto" else shape for path in paths]
     given = click.get_current_context().params
     if "edgemem" in shapes and (no_infer or any(given[key] is not None for key in ("me", *scope))):

@@ -18,6 +18,7 @@ import click
 
 from edgemem.config import MEMORY_DB, Settings, data_dir, load_settings
 from edgemem.errors import EdgememError, StoreCorrupt, StoreError, VaultLocked
+from edgemem.inputs import spaced
 from edgemem.results import Change, MemoryItem, local_time
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FILE",
-    "MOST_LINES",
-    "Group",
     "ask_passphrase",
     "at_a_terminal",
     "change_line",
@@ -41,10 +40,10 @@ __all__ = [
     "history_file",
     "in_words",
     "json_option",
-    "licence_note",
     "memory_option",
     "minute",
     "model_option",
+    "model_settings",
     "move_typed",
     "new_memory_option",
     "no_memory",
@@ -205,17 +204,19 @@ def settings_with(**given: Any) -> Settings:
     return replace(load_settings(), **{k: v for k, v in given.items() if v is not None})
 
 
-def licence_note(settings: Settings) -> None:
-    """Prints the licence of the chosen experts if it is not a permissive one.
+def model_settings(**given: Any) -> Settings:
+    """Returns `settings_with`, and notes the licence of the experts if it is not a permissive one.
 
     Raises AdapterError if there is no such set.
     """
     from edgemem.runtime import experts
 
+    settings = settings_with(**given)
     if settings.experts not in (experts.DEFAULT, experts.NO_EXPERTS):
         chosen = experts.find(settings.experts)
         if not chosen.permissive:
             note(f"The experts {chosen.name!r} are licensed {chosen.licence}: {chosen.data}")
+    return settings
 
 
 @contextmanager
@@ -355,7 +356,7 @@ def plural(count: int, noun: str) -> str:
 
 def one_line(text: str) -> str:
     """Returns a text in one line, as `visible` gives it."""
-    return visible(" ".join(text.split()))
+    return visible(spaced(text))
 
 
 _JOINERS = "\u200c\u200d"  # of Persian and Indian words, and of emoji
@@ -537,9 +538,9 @@ def remember_typed(text: str) -> None:
 
 def forget_typed(texts: Iterable[str]) -> None:
     """Removes from the history each input that is one of these texts, even after a command."""
-    gone = {_folded(text) for text in texts}
+    gone = {spaced(text) for text in texts}
     lines = _typed_lines()
-    kept = [line for line in lines if not gone & {_folded(line), _folded(_without_command(line))}]
+    kept = [line for line in lines if not gone & {spaced(line), spaced(_without_command(line))}]
     if len(kept) < len(lines):
         _write_typed(kept)
 
@@ -547,10 +548,6 @@ def forget_typed(texts: Iterable[str]) -> None:
 def _without_command(line: str) -> str:
     """Returns an input without its slash command: MESSAGE of `/cloud MESSAGE`."""
     return "".join(line.split(maxsplit=1)[1:]) if line.lstrip().startswith("/") else line
-
-
-def _folded(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _typed_lines() -> list[str]:

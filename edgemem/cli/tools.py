@@ -1,11 +1,11 @@
-"""`compress`, `profile`, `serve`, `mcp` and `train`: each passes its options to another room."""
+"""`compress`, `profile`, `serve`, `mcp`, `sync` and `train`: each hands its options to a room."""
 
 from __future__ import annotations
 
 import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +20,9 @@ from edgemem.cli.output import (
     experts_option,
     forget_typed,
     json_option,
-    licence_note,
     model_option,
+    model_settings,
+    new_memory_option,
     note,
     open_memory,
     plural,
@@ -35,11 +36,14 @@ from edgemem.cli.output import (
     working,
 )
 from edgemem.config import load_settings, require
+from edgemem.errors import InputError
 from edgemem.training.examples import STAGES, Stage
 
 if TYPE_CHECKING:
     from edgemem.compression.compress import Tokenize
+    from edgemem.memory import Memory
     from edgemem.profile.report import Profile
+    from edgemem.sync.exchange import Synced
     from edgemem.training.trainer import Progress
 
 __all__ = ["print_struck"]
@@ -282,8 +286,7 @@ def serve(
             note(f"Look through the memories at {url}/#token={token}")
         note(f"Listening on {url}. Ctrl-C ends it.")
 
-    settings = settings_with(model=model, experts=experts)
-    licence_note(settings)
+    settings = model_settings(model=model, experts=experts)
     note(f"The token of every call lies in {token_file()}; `edgemem serve --show-token` prints it.")
     if made and stderr_is_terminal():
         note(f"It was made just now: {token}")
@@ -314,10 +317,101 @@ def mcp(experts: str | None, scope: dict[str, Any], db: str | None) -> None:
     require("mcp")
     from edgemem.server.mcp import mcp_server
 
-    settings = settings_with(experts=experts)
-    licence_note(settings)
-    with open_memory(db, settings, create=True) as memory:
+    with open_memory(db, model_settings(experts=experts), create=True) as memory:
         mcp_server(memory, **scope).run()
+
+
+# -- sync ----------------------------------------------------------------------------------------
+
+
+@cli.command()
+@click.argument("folder", required=False, type=click.Path(file_okay=False, path_type=Path))
+@click.option("--code", metavar="CODE", help="The pairing code of another device; needed once.")
+@click.option(
+    "--show-code", is_flag=True, help="Print the pairing code for other devices, and end."
+)
+@click.option("--serve", is_flag=True, help="Let other devices sync with this one directly.")
+@click.option("--with", "address", metavar="HOST[:PORT]", help="Sync with a device that serves.")
+@click.option("--host", default="0.0.0.0", help="With --serve: the address.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8766, help="With --serve.")
+@new_memory_option
+def sync(
+    folder: Path | None,
+    code: str | None,
+    show_code: bool,
+    serve: bool,
+    address: str | None,
+    host: str,
+    port: int,
+    memory: Memory,
+) -> None:
+    """Bring this memory and your other devices' to the same state.
+
+    FOLDER is one that all your devices see: on a drive, a stick, or kept equal by Syncthing or a
+    cloud; what is written there is encrypted. Or one device runs `sync --serve` and another `sync
+    --with` its address. The first device makes a pairing code, which each other one needs once.
+    What is erased on one device is erased on all. Needs edgemem-runtime[sync].
+    """
+    if sum((folder is not None, show_code, serve, address is not None)) != 1:
+        raise click.UsageError("give one of FOLDER, --show-code, --serve and --with")
+    from edgemem.sync import pairing_code
+    from edgemem.sync import sync as exchange
+
+    known = code is not None or memory.store.select("SELECT 1 FROM sync_self") != []
+    if show_code:
+        made = pairing_code(memory, code)
+        print_result({"results": [{"code": made}]}, [made])
+    elif serve:
+        _serve_sync(memory, pairing_code(memory, code), host, port)
+    elif address is not None:
+        if not known:
+            raise InputError(
+                f"this device has no pairing code yet; `edgemem sync --serve` at {address} prints "
+                "it: give it here with --code"
+            )
+        from edgemem.sync.network import Remote
+        from edgemem.sync.pairing import secret_of
+
+        with closing(Remote(address, secret_of(code or pairing_code(memory)))) as remote:
+            remote.exchange_there()  # the other device writes its changes
+            done = exchange(memory, remote, code=code)
+            remote.exchange_there()  # and takes in those of this device
+        _print_synced(done)
+    else:
+        assert folder is not None
+        done = exchange(memory, folder, code=code)
+        _print_synced(done)
+        if not known and not done.devices:
+            note(f"On your other devices: edgemem sync FOLDER --code {pairing_code(memory)}")
+
+
+def _serve_sync(memory: Memory, code: str, host: str, port: int) -> None:
+    from edgemem.sync import sync as exchange
+    from edgemem.sync.network import Server
+    from edgemem.sync.pairing import secret_of
+
+    if memory.store.path is None:
+        raise InputError("a memory that lies in no file cannot be served; give --db a file")
+    folder = memory.store.path.with_name(memory.store.path.name + ".sync")
+    server = Server(folder, secret_of(code), lambda: exchange(memory, folder), host, port)
+    note(f"On your other device: edgemem sync --with THIS_MACHINE:{server.port} --code {code}")
+    note("Ctrl-C ends it.")
+    with closing(server), suppress(KeyboardInterrupt):
+        server.run()
+
+
+def _print_synced(done: Synced) -> None:
+    lines = [
+        f"{plural(done.devices, 'other device')}. Received {plural(done.received, 'row')} "
+        f"({done.received_bytes} bytes), sent {done.sent} ({done.sent_bytes} bytes)."
+    ]
+    if done.erased:
+        lines.append(f"Erased here, because another device erased it: {len(done.erased)}.")
+    if done.late:
+        lines.append(f"Not all files are here yet of: {', '.join(done.late)}. Sync again later.")
+    if done.unconfirmed:
+        lines.append(f"Have not yet confirmed the last erase: {', '.join(done.unconfirmed)}.")
+    print_result({"results": [asdict(done)]}, lines)
 
 
 # -- train ---------------------------------------------------------------------------------------

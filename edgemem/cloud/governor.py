@@ -25,8 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.cloud.client import Client, Reply, Request
+from edgemem.cloud.names import People
 from edgemem.cloud.never import Guard, guard, matches
-from edgemem.cloud.redact import People, Redacted, redact
+from edgemem.cloud.redact import Redacted, redact
 from edgemem.compression.layout import Layout, estimated_tokens
 from edgemem.config import CloudSettings, config_dir
 from edgemem.errors import (

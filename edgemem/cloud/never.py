@@ -17,7 +17,16 @@ from dataclasses import astuple, dataclass
 
 from edgemem.config import expression
 from edgemem.errors import CloudRejected
-from edgemem.language import APOSTROPHES, content_words, sentences, undisguised, words
+from edgemem.language import (
+    APOSTROPHES,
+    DIGRAPHS,
+    content_words,
+    is_unspaced,
+    joins_words,
+    sentences,
+    undisguised,
+    words,
+)
 from edgemem.results import Scope
 from edgemem.store import Store
 from edgemem.store.receipts import Related, marked_texts, marks, related
@@ -28,6 +37,7 @@ __all__ = ["IMAGE", "Guard", "guard", "matches"]
 IMAGE = "image:"
 
 _MIN_WORDS = 3  # content words; shorter sentences ("Yes, please") are said by everybody
+_MIN_CHARACTERS = 6  # the same in scripts without spaces
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +59,8 @@ class Guard:
             return False
         # The whole text at once, so that a quoted sentence is found however the text is split.
         flat = f" {_flat(text)} "
-        return not any(quote in flat for quote in self.quotes)
+        joined = flat.replace(" ", "")
+        return not any(quote in flat or quote in joined for quote in self.quotes)
 
     def allows_scope(self, scope: Scope) -> bool:
         """Whether messages of a scope may be sent at all."""
@@ -107,7 +118,8 @@ def matches(pattern: str, text: str) -> bool:
     bare, plain = undisguised(pattern)[0], undisguised(text)[0]
     if plain == text.translate(APOSTROPHES) and expression(pattern) is not None:
         bare = pattern.translate(APOSTROPHES)  # "[а-я]" in Latin letters has nearly all characters
-    return _is_in(pattern, text) or _is_in(bare, plain)
+    spelled = pattern.translate(DIGRAPHS), text.translate(DIGRAPHS)
+    return _is_in(pattern, text) or _is_in(bare, plain) or _is_in(*spelled)
 
 
 def _is_in(pattern: str, text: str) -> bool:
@@ -116,8 +128,10 @@ def _is_in(pattern: str, text: str) -> bool:
             return re.search(form, text, re.I) is not None
         except re.error:
             return True
-    keyword = r"\s+".join(map(re.escape, pattern.split()))
-    return re.search(rf"(?<![^\W_]){keyword}", text, re.I) is not None
+    parts = re.split(r"[\s_-]+", pattern.strip())
+    keyword = r"[\s_-]+".join(map(re.escape, parts))
+    before = "" if joins_words(pattern.strip()) else r"(?<![^\W_])"
+    return re.search(before + keyword, text, re.I) is not None
 
 
 def _covers(marked: Scope, scope: Scope) -> bool:
@@ -131,5 +145,9 @@ def _flat(text: str) -> str:
 
 def _quotes(text: str) -> Iterable[str]:
     for sentence in sentences(text):
-        if len(content_words(sentence)) >= _MIN_WORDS:
-            yield f" {_flat(sentence)} "
+        flat = _flat(sentence)
+        if is_unspaced(flat):
+            if len(joined := flat.replace(" ", "")) >= _MIN_CHARACTERS:
+                yield joined
+        elif len(content_words(sentence)) >= _MIN_WORDS:
+            yield f" {flat} "

@@ -2,25 +2,22 @@
 
 Recognised by their form: e-mail addresses, phone numbers, payment cards (Luhn), IBANs (ISO 13616,
 mod 97), postal addresses, numbers of passports, taxes and bank accounts, dates of birth, keys and
-passwords, mostly in the forms of Europe and North America.
-Names: those that the memories of a store introduce as people, in English ("my sister Ina", "Tomas
-said"). In doubt a text is redacted: that can be undone in the answer, and sending cannot.
+passwords, mostly in the forms of Europe and North America. The caller gives the names
+(cloud/names.py). In doubt a text is redacted: that can be undone in the answer, and sending cannot.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import log2
 
-from edgemem.language import KIN, STOP_WORDS, undisguised
-from edgemem.store import Store
-from edgemem.store.receipts import named_texts
-from edgemem.store.relations import entity_names
+from edgemem.cloud.names import Names
+from edgemem.language import STOP_WORDS, undisguised
 
-__all__ = ["KINDS", "People", "Redacted", "Span", "find", "redact"]
+__all__ = ["KINDS", "Redacted", "Span", "find", "redact"]
 
 KINDS = ("SECRET", "EMAIL", "IBAN", "CARD", "IDENTITY", "ADDRESS", "PHONE", "PERSON")
 """The kinds of private parts. Parts that overlap become one, of the kind that comes first here."""
@@ -66,7 +63,7 @@ def redact(texts: Sequence[str], names: Iterable[str] = ()) -> Redacted:
     that are also words ("Rose"). Parts disguised by invisible characters or look-alike letters are
     replaced too.
     """
-    known = _Names(names)
+    known = Names(names)
     given: dict[tuple[str, str], str] = {}
     values: dict[str, str] = {}
     used = {  # placeholders already in the texts, in any form that `restore` would replace
@@ -80,11 +77,10 @@ def redact(texts: Sequence[str], names: Iterable[str] = ()) -> Redacted:
         parts: list[str] = []
         at = 0
         plain, places = undisguised(text)
-        spans = [*find(text), *known.find(text)]
+        spans = _private(text, known)
         if plain != text:
             spans += [
-                Span(places[s.start], places[s.end - 1] + 1, s.kind)
-                for s in (*find(plain), *known.find(plain))
+                Span(places[s.start], places[s.end - 1] + 1, s.kind) for s in _private(plain, known)
             ]
         for span in _merged(text, spans):
             value = text[span.start : span.end]
@@ -97,6 +93,10 @@ def redact(texts: Sequence[str], names: Iterable[str] = ()) -> Redacted:
             at = span.end
         out.append("".join([*parts, text[at:]]))
     return Redacted(tuple(out), values)
+
+
+def _private(text: str, known: Names) -> list[Span]:
+    return [*find(text), *(Span(a, b, "PERSON") for a, b in known.find(text))]
 
 
 def _next(kind: str, taken: set[str]) -> str:
@@ -153,7 +153,7 @@ _DOT = r"(?:\.|\s?[\[({<]\s?dot\s?[\])}>]\s?|\sdot\s)"
 # long run.
 _LOCAL = r"[\w.!#$%&'*+/=?^`{|}~-]"
 _EMAIL = re.compile(
-    rf"(?<!{_LOCAL}){_LOCAL}+@(?:(?:[\w-]+\.)+[^\W\d_]{{2,24}}(?![\w-])|\[[\d.]+\])"
+    rf"(?<!{_LOCAL}){_LOCAL}+@(?:(?:[\w-]+\.)+(?:xn--[a-z0-9-]{{2,59}}|[^\W\d_]{{2,24}})(?![^\W_]|-)|\[[\d.]+\])"
 )
 # Addresses that are spelled out. Where "@" is the word "at", a "dot" must be spelled out too.
 _SPOKEN = re.compile(
@@ -175,9 +175,16 @@ def _emails(text: str) -> Found:
 
 # -- numbers ------------------------------------------------------------------------------------
 
-_RUN = re.compile(r"(?<![\w.])(?!(?:\d-){19}\d)\d(?:[ -]?\d){12,18}(?!\w|[.,-]\d)")
+_SPACE = " \\-\u2009\u00a0\u2010\u2011\u2013"  # between the groups of a number, in a class
+_RUN = re.compile(
+    rf"(?<![\w.])(?!(?:\d-){{19}}\d)\d(?:[{_SPACE}]?\d){{12,18}}(?!\w|[.-]\d)"
+    r"|(?<![\w.])\d{4}(?:\.\d{4}){3}(?!\w|\.\d)"
+)
 _IBAN_DIGITS = 9  # every country's IBAN has as many; a flight number with words after it does not
-_IBAN = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]{2}\d{2}(?:[ -]?[A-Za-z0-9]){11,30}(?![A-Za-z0-9])")
+_IBAN = re.compile(
+    r"(?:(?<=IBAN)|(?<=iban)|(?<![A-Za-z0-9]))"
+    rf"[A-Za-z]{{2}}\d{{2}}(?:[{_SPACE}.]?[A-Za-z0-9]){{11,30}}(?![A-Za-z0-9])"
+)
 
 
 def _cards(text: str) -> Found:
@@ -192,18 +199,18 @@ def _ibans(text: str) -> Found:
         # The match may include words that follow ("DE89 3704 … 00 and more"): cut them one by one.
         start, end = found.span()
         while end - start >= 15:
-            iban = re.sub(r"[ -]", "", text[start:end])
+            iban = re.sub(rf"[{_SPACE}.]", "", text[start:end])
             if sum(map(str.isdigit, iban)) >= _IBAN_DIGITS and iban_is_valid(iban):
                 yield start, end
                 break
-            cut = max(text.rfind(" ", start, end), text.rfind("-", start, end))
-            end = cut if cut > start else start
+            end = start + len(re.sub(rf"[{_SPACE}.]?[A-Za-z0-9]+$", "", text[start:end]))
 
 
 _IDENTITY = re.compile(
     r"(?<![\w-])(?:"
     r"[A-Z]{2}(?:[ -]?\d\d){3}[ -]?[A-D]"  # British national insurance: QQ 12 34 56 C
     r"|(?!000|666|9)\d{3}-(?!00)\d\d-(?!0000)\d{4}"  # social security of the United States
+    r"|[A-Z]{6}\d\d[A-EHLMPRST]\d\d[A-Z]\d{3}[A-Z]"  # Italy: RSSMRA85T10A562S
     r")(?![\w-])",
     re.I,
 )
@@ -216,11 +223,17 @@ _IDENTIFIED = re.compile(
     r"([A-Z]{0,3}-?\d(?: ?\d){5,9}-?[A-Z]?|(?=(?:[A-Z]{0,6}\d){4})[A-Z\d]{7,12})(?![^\W_])",
     re.I,
 )
+# Numbers of persons that are written in groups: 120387-1234, 123.456.789-09.
+_PERSON = re.compile(
+    r"\b(?:pesel|cpr|cpf|personnummer|f[øo]dselsnummer|aadhaa?r|burgerservicenummer|"
+    r"num[ée]ro de s[ée]curit[ée] sociale)\b[^\d\n]{0,20}(\d(?:[ .-]?\d){8,14})(?!\w)",
+    re.I,
+)
 
 _SORT_CODE = re.compile(r"\bsort[ -]?codes?\b[^\d\n]{0,20}(\d\d[ -]?\d\d[ -]?\d\d)(?!\d)", re.I)
 # Of an account at a bank or with the taxes: GB 123 4567 89, 12345 67890, 123/AB456.
 _ACCOUNT = re.compile(
-    r"\b(?:account|acct?|a/c|acc|utr|vat|tva|paye|bsn|tin|ein|routing|steuer(?:nummer|-?id)|"
+    r"\b(?:account|acct?|a/c|acc|utr|vat|tva|paye|bsn|tin|ein|routing|steuer(?:nummer|-?id(?:entifikationsnummer|-?nr)?)|"
     r"tax (?:id|no|number|ref|reference))\b[^\d\n]{0,20}?(?<![^\W_])"
     r"((?-i:[A-Z]{2} ?)?\d(?: ?\d){5,13}|\d{3}/[A-Z]{1,2}\d{1,6})(?![^\W_])(?![.,/:-]\d)",
     re.I,
@@ -234,20 +247,24 @@ _DAY = (
     r"|\d{1,2}(?:st|nd|rd|th)?(?: of)? [a-z]{3,9},? (?:19|20)\d\d"
     r"|[a-z]{3,9} \d{1,2}(?:st|nd|rd|th)?,? (?:19|20)\d\d)"
 )
-_BIRTH = r"\b(?:born|dob|d\.o\.b\.?|date of birth|birth ?da(?:y|te))\b(?:[ :]| on| is| was){0,4}"
+_BIRTH = (
+    r"\b(?:born|dob|d\.o\.b\.?|date of birth|birth ?da(?:y|te)|geboren|geburtsdatum|née?|"
+    r"date de naissance|nacid[oa]|fecha de nacimiento|nat[oa]|data di nascita|nascid[oa]|"
+    r"data de nascimento|geboortedatum)\b(?:[ :]| on| is| was| am| le| el| il| em| op){0,4}"
+)
 _BORN = re.compile(rf"{_BIRTH} ?({_DAY})(?!\w)", re.I)
 
 
 def _identities(text: str) -> Found:
     yield from _spans(_IDENTITY, text)
-    for form in (_IDENTIFIED, _SORT_CODE, _ACCOUNT, _BORN):
+    for form in (_IDENTIFIED, _PERSON, _SORT_CODE, _ACCOUNT, _BORN):
         yield from _spans(form, text, 1)
 
 
 _EXT = r"(?:\s?(?:x|ext\.?|extension|#)\s?\d{1,6})?"
-_SEP = r"[ .\-/\u2009\u00a0\u2010\u2011\u2013]"
+_SEP = rf"[{_SPACE}./]"
 _INTERNATIONAL = re.compile(
-    rf"(?<![\w.-])(?:\+\s?|00{_SEP}?)[1-9](?:{_SEP}{{0,2}}\(?\d\)?){{6,14}}{_EXT}(?!\w)"
+    rf"(?:(?<![^\W_])\+\s?|(?<![\w.-])00{_SEP}?)[1-9](?:{_SEP}{{0,2}}\(?\d\)?){{6,14}}{_EXT}(?![^\W_])"
 )
 _NATIONAL = re.compile(
     r"(?<![\w.,:/+-])(?:"
@@ -259,7 +276,7 @@ _NATIONAL = re.compile(
 )
 # After one of these words, any other row of digits is a phone number too.
 _CALL = re.compile(
-    r"\b(?:phone|telephone|tel|cell(?:phone)?|mobile|handy|fax|call|ring|text|sms|whatsapp|signal|"
+    r"\b(?:phone|telephone|tel|cell(?:phone)?|mobile|handy|fax|call|ring|text|sms|whatsapp|wa\.me|signal|"
     r"dial|number(?:'s| is| was)?|reach (?:me|him|her|us|them))\b[^\d\n+(]{0,30}"
     rf"(\(?\d(?:{_SEP}?\(?\d\)?){{6,14}}{_EXT})(?!\w)(?![.,]\d)",
     re.I,
@@ -288,7 +305,8 @@ _TYPE = (
 )
 _UNIT = r"(?i:(?:apt|apartment|flat|unit|suite|ste|floor|room|no)\.?\s?#?\s?\w{1,5}|#\s?\w{1,5})"
 _ZIP = (
-    r"(?:\d{5}(?:-\d{4})?|[A-Z]{1,2}\d[A-Z\d]?\s?\d[A-Z]{2}|[A-Z]\d[A-Z]\s?\d[A-Z]\d|"
+    r"(?:\d{5}(?:-\d{4})?|\d{3} \d\d|\d\d-\d{3}|\d{4}-\d{3}|"
+    r"[A-Z]{1,2}\d[A-Z\d]?\s?\d[A-Z]{2}|[A-Z]\d[A-Z]\s?\d[A-Z]\d|"
     r"\d{4}\s?[A-Z]{2}|\d{4})"
 )
 _TOWN = rf"{_CAP}(?: {_CAP}){{0,2}}"
@@ -297,7 +315,11 @@ _TAIL = (
     rf"(?:\s*[,\n]\s*{_TOWN})?(?:\s*,?\s*[A-Z]{{2}}\b)?(?:\s*,?\s*{_ZIP}\b)?"
     rf"(?:,?\s+(?<=[\d,] ){_TOWN}(?=[.,;!?\n]|$))?"
 )
-_NUMBER = r"\d{1,5}(?:\s?[A-Za-z](?![A-Za-z]))?(?:[-/]\d{1,5}[A-Za-z]?)?"
+_NUMBER = (
+    r"\d{1,5}(?:\s?[A-Za-z](?![A-Za-z]))?(?:[-/](?:\d{1,5}[A-Za-z]?|[A-Z]\b))?"
+    r"(?:,? (?:m\. ?\d{1,4}|\d{1,2} ?[ºª°](?: ?[A-Z]\b)?))?"
+)
+_MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 _STREETS = (
     # 12 Baker Street, 1600 Pennsylvania Ave NW, Washington, DC 20500
     rf"(?:{_UNIT},?\s+)?\b{_NUMBER},?\s+(?:(?:N|S|E|W|North|South|East|West)\.?\s+)?"
@@ -312,13 +334,22 @@ _STREETS = (
     rf"cours|route)\s+(?:(?:de|du|des|la|le|les|l['’]|d['’])\s?){{0,3}}{_CAP}(?: {_CAP}){{0,3}}"
     rf"(?:\s*,?\s*{_ZIP}\s+{_TOWN})?",
     # Via Roma 10, 00184 Roma; Calle Mayor 5; Rua Augusta 100; ul. Długa 3
-    rf"\b(?:Via|Viale|Piazza|Corso|Largo|Calle|C/|Avenida|Avda\.?|Paseo|Plaza|Rua|Praça|Travessa|"
+    rf"\b(?:Via|Viale|Piazza|Corso|Largo|Calle|C/|Avenida|Avda?\.?|Paseo|Plaza|Rua|Praça|Travessa|"
     rf"[Uu]l\.|[Uu]lica|Rambla|Carrer)\s?"
-    rf"(?:(?:de|del|della|dei|da|do|dos|la|las|los|el)\s+){{0,2}}"
+    rf"(?:(?:de|del|della|dei|da|das|do|dos|la|las|los|el)\s+){{0,2}}"
     rf"{_CAP}"
     rf"(?:\s+(?:de|del|da)?\s?{_CAP}){{0,3}},?\s+(?:n[.º°]\s?)?{_NUMBER}"
     rf"(?:\s*,?\s*{_ZIP}\s+{_TOWN})?",
     r"\b[Pp]\.?\s?[Oo]\.?\s?[Bb]ox\s+\d{1,7}(?:,?\s+[A-Z][\w .-]{1,30}?\s\w{2,4}\s?\d\w{2,4})?",
+    # Any street, number, code and town: Žižkova 12, 130 00 Praha 3; Karl Johans gate 5, 0154 Oslo
+    rf"\b(?!{_MONTH}){_CAP}(?: [\w.]{{1,20}}){{0,3}} {_NUMBER},? (?:[A-Z]{{1,2}}-)?"
+    rf"(?!(?:19|20)\d\d\b)(?:{_ZIP}) {_TOWN}(?: \d\b)?",
+    r"\b(?:ул|улица|пр|просп|проспект|пер|наб|вул)\b\.?\s+[А-ЯЁІЇЄ][\w-]{1,30}"
+    r"(?:\s[А-ЯЁІЇЄ][\w-]{1,30})?,?\s+(?:д\.?\s?)?\d{1,4}\w?(?:,?\s+(?:кв|корп|стр)\.?\s?\d{1,4}){0,2}",
+    r"\b[А-ЯЁІЇЄ]\w{1,30}\s(?:улица|проспект|переулок|бульвар|шоссе|набережная|вулиця),?\s+\d{1,4}\b",
+    # 東京都渋谷区神南1-2-3, 北京市朝阳区建国路88号
+    r"[\u4e00-\u9fff]{1,8}[都道府県县市區区][\u4e00-\u9fff]{1,20}"
+    r"(?:\d{1,5}(?:[-－]\d{1,5}){1,3}|\d{1,5}(?:号|號|番地|室))",
     # A town with its code, and the codes of Britain, Canada and the Netherlands by themselves.
     rf"\b{_TOWN},?\s+[A-Z]{{2}},?\s+\d{{5}}(?:-\d{{4}})?\b",
     r"\b[A-Z]{1,2}\d[A-Z\d]? \d[ABD-HJLNP-UW-Z]{2}\b|\b[A-Z]\d[A-Z] \d[A-Z]\d\b",
@@ -356,25 +387,45 @@ _KNOWN = re.compile(
     r"|ya29\.[A-Za-z0-9_-]{16,}|npm_[A-Za-z0-9]{20,}|pypi-[A-Za-z0-9_-]{16,}|hf_[A-Za-z0-9]{16,}"
     r"|SG\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}|dop_v1_[a-f0-9]{20,}|key-[a-f0-9]{24,}"
     r"|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?|AGE-SECRET-KEY-[A-Z0-9]{20,}"
-    r"|\d{8,10}:[A-Za-z0-9_-]{35})"
+    r"|\d{8,10}:[A-Za-z0-9_-]{35}|hvs\.[A-Za-z0-9_-]{20,}|ATATT[A-Za-z0-9_=-]{20,}"
+    r"|[A-Za-z0-9_-]{23,28}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,45}|\w{3}8Q~[\w~.-]{31,34}"
+    r"|hooks\.slack\.com/services/[\w/]+|discord(?:app)?\.com/api/webhooks/[\w/-]+"
+    r"|(?:AccountKey|SharedAccessKey|sig)=[A-Za-z0-9+/%_-]{20,}={0,2})"
 )
 _BEARER = re.compile(r"\b(?:bearer|basic)\s+([A-Za-z0-9._~+/=-]{12,})", re.I)
-_IN_URL = re.compile(r"\b[a-z][a-z0-9+.-]{1,15}://([^\s/:@]+:[^\s/@]+)@", re.I)
+_IN_URL = re.compile(r"\b[a-z][a-z0-9+.-]{1,15}://([^\s/:@]*:[^\s/@]+)@", re.I)
 _LABEL = (
     r"pass\s?words?|pass\s?phrase|pass\s?code|passwd|pwd|pw|pin(?:\s?code)?|login|credentials|secret|"
     r"token|api[ _-]?key|access[ _-]?key|private[ _-]?key|secret[ _-]?key|client[ _-]?secret|"
     r"auth[ _-]?(?:key|token|code)|(?:security|access|door|gate|alarm|unlock|recovery|backup|"
-    r"verification|entry|safe)[ _-]?code|cvv2?|cvc|(?:wi-?fi|wlan|network)[ _-]?key"
+    r"verification|entry|safe)[ _-]?code|cvv2?|cvc|(?:wi-?fi|wlan|network)[ _-]?key|"
+    r"passwort|kennwort|contraseña|clave|mot de passe|senha|wachtwoord|hasło|lösenord|adgangskode|"
+    r"passord|salasana|пароль"
 )
 # "my password is hunter2", "PIN: 1234", "API_KEY=…", "the wifi password used to be 'a b c'"
 _ASSIGNED = re.compile(
     rf"(?<![^\W_])(?P<label>{_LABEL})(?:[\"'\])]|"
-    r"\s{1,9}+(?:for|of|to|on|at)\s{1,9}+[^\n:=.,;?!]{1,40}?)?"
+    r"\s{1,9}+(?:for|of|to|on|at)\s{1,9}+[^\n:=.,;?!]{1,40}?|\s?\([^()\n]{1,40}\))?"
     r"(?<!\s)(?!\B\w)\s{0,50}+"
-    r"(?P<link>:=|=>|[:=]|\bis still\b|\bis now\b|\bis\b|\bwas\b|['’]s\b|\bused to be\b|"
-    r"\bchanged to\b|\b(?:set|reset) to\b|\bare\b|->|–|-(?=\s))\s{0,9}"
+    r"(?P<link>:=|=>|[:=：]|\b(?:ist|lautet|est|es|[èé])\b|\bis still\b|"
+    r"\bis now\b|\bis\b|\bwas\b|['’]s\b|\bused to be\b|\bchanged to\b|"
+    r"\b(?:set|reset) to\b|\bare\b|->|–|-(?=\s))\s{0,9}"
     r"(?:(?P<colon>[:=])\s{0,9}|(?:–|-(?=\s))\s{0,9})?(?:called\s{1,9})?"
-    r"(?P<value>\"[^\"\n]{2,80}\"|'[^'\n]{2,80}'|“[^”\n]{2,80}”|`[^`\n]{2,80}`|[^\s,;]{2,200})",
+    r"(?P<value>\"[^\"\n]{2,80}\"|'[^'\n]{2,80}'|“[^”\n]{2,80}”|`[^`\n]{2,80}`|"
+    r"(?:[^\s,;]|[,;](?!\s|\w{1,30}=)){2,200})",
+    re.I,
+)
+# Without a link: "PIN 4471", "Password" and on the next line "hunter2"; joined in other scripts.
+_BESIDE = re.compile(
+    rf"(?<![^\W_])(?!login|credentials|secret|token)(?:{_LABEL})[ \t]{{0,3}}[ \t\n][ \t]{{0,3}}"
+    r"(?=[^\s\d]{0,60}\d)([^\s,;]{4,64})(?<![.!?)])"
+    r"|(?:密码|密碼|パスワード|暗証番号|비밀번호|รหัสผ่าน)\s?(?:[:：=]|是|为|は|는|은)?\s?([!-~]{4,64})",
+    re.I,
+)
+# Twelve to 24 words after "seed phrase" and the like.
+_SEED = re.compile(
+    r"\b(?:seed|recovery|mnemonic|backup|wallet)\s(?:phrase|words|seed)\b[^\n]{0,30}?[\s:=]"
+    r"((?:[a-z]{3,8}(?:,? |\n)){11,23}[a-z]{3,8})\b",
     re.I,
 )
 # A password of several words, up to a mark or the line's end.
@@ -386,17 +437,20 @@ _NO_VALUE = STOP_WORDS.union(
     old one public really required right safe saved secure set short simple something still
     stored strong stupid unknown used valid weak working wrong""".split()
 )
-_TOKENISH = re.compile(r"(?<![\w/.+=-])(?:[A-Za-z0-9_-]{20,}|[A-Za-z0-9+/]{32,}={0,2})(?![\w/+=-])")
-_HEX = re.compile(r"(?<![\w-])(?:0x)?[0-9a-fA-F]{32,}(?![\w-])")
+_TOKENISH = re.compile(r"(?<![\w-])[A-Za-z0-9_-]{20,}(?![\w-])")
+_BASE64 = re.compile(r"(?<![\w/+.-])[A-Za-z0-9+/]{32,}={0,2}(?![\w/+-])")  # not of a URL's path
+_HEX = re.compile(r"(?<![^\W_])(?:0x)?[0-9a-fA-F]{32,}(?![\w-])")
 _MIN_BITS = 3.2  # entropy per character; words written together have less
 
 
 def _secrets(text: str) -> Found:
     for form in (_BLOCK, _KNOWN, _HEX):
         yield from _spans(form, text)
-    for form in (_BEARER, _IN_URL):
+    for form in (_BEARER, _IN_URL, _SEED):
         yield from _spans(form, text, 1)
-    for found in _TOKENISH.finditer(text):
+    for found in _BESIDE.finditer(text):
+        yield found.span(found.lastindex or 0)
+    for found in chain(_TOKENISH.finditer(text), _BASE64.finditer(text)):
         if _is_random(found.group()):
             yield found.span()
     for found in _ASSIGNED.finditer(text):
@@ -415,7 +469,7 @@ def _assigned(found: re.Match[str]) -> tuple[int, int] | None:
         parts = set(re.split("[ -]", phrase[0].lower()))
         if STOP_WORDS.isdisjoint(parts) and len(parts - _NO_VALUE) > 2:
             return phrase.span()
-    while value and value[-1] in ".!?)]}\"'":  # they more likely end the sentence than the secret
+    while value and value[-1] in ".!?)]}\"',;":  # they more likely end the sentence than the secret
         value, end = value[:-1], end - 1
     if len(value) < 2 or value.lower() in _NO_VALUE:
         return None
@@ -446,250 +500,3 @@ _FINDERS: tuple[tuple[str, Callable[[str], Found]], ...] = (
     ("ADDRESS", _addresses),
     ("PHONE", _phones),
 )
-
-
-# -- the names a call is redacted by ---------------------------------------------------------------
-
-# Names that are also words: only a capital makes them names.
-_WORDS = frozenset(
-    """april august autumn bill carol chance chase dale dawn dean drew earl eve faith frank gene
-    glen grace grant guy hope iris ivy jack jade jasmine jay joy june lance lily mark may mason
-    melody miles misty noel olive pat peg penny ray rich rob rose ruby rusty sage sandy sky son
-    skip stew sue summer ted tom van victor violet wade will winter al art buck buddy cliff tan tin
-    clay dot gay gale ginger hazel heath holly honey hunter jean jewel major max mercy nick
-    norm opal page pearl pierce prince rock rod rowan sally sean star sterling storm tiffany
-    trip wren in so mai my no an do thu long hung anh li don cat man sang""".split()
-)
-
-# A capitalised word after a known first name counts as the last name.
-_SURNAME = re.compile(
-    r"(?: (?:de|da|del|la|van|von|der|den|bin|al|el))* (?!(?:I|On|In|At|And|But|The|Monday|Tuesday|"
-    r"Wednesday|Thursday|Friday|Saturday|Sunday)\b)[^\W\d_a-zà-öø-ÿ][^\W\d_]+(?:['’-][^\W\d_]+)*"
-)
-
-
-class _Names:
-    """Finds names of people, and the whole name that a part stands for."""
-
-    def __init__(self, names: Iterable[str]) -> None:
-        wholes = {" ".join(name.split()) for name in names}
-        wholes = {w for w in wholes if any(c.isalpha() for c in w) and len(w) > 1}
-        owners: dict[str, set[str]] = {}
-        for whole in wholes:
-            for part in {whole, *whole.split()}:
-                if len(part) > 1 and part[0].isalpha():
-                    for form in _forms(part):
-                        owners.setdefault(form, set()).add(whole)
-        self._whole: dict[str, str] = {}
-        for part, of in owners.items():
-            same = sorted(whole for whole in of if part in _forms(whole))
-            longer = of.difference(same)
-            # A part of several longer names stands for none of them.
-            self._whole[part] = longer.pop() if len(longer) == 1 else (*same, part.title())[0]
-        longest_first = sorted(self._whole, key=lambda part: (-len(part), part))
-        each = (r"\s+".join(map(re.escape, part.split())) for part in longest_first)
-        forms = "|".join(each) or "(?!)"  # which matches nothing
-        self._pattern = re.compile(rf"(?<![^\W_])(?:{forms})(?=((?<=\w{{3}})s)?(?![^\W_]))", re.I)
-
-    def find(self, text: str) -> list[Span]:
-        found = []
-        for match in self._pattern.finditer(text):
-            said, end, genitive = match.group(), match.end(), match[1] is not None  # "Inas Hund"
-            doubts = said.casefold() in _WORDS, genitive, genitive and f"{said}s" in _NO_NAMES
-            if sum(doubts) > said[0].isupper():  # a capital outweighs one: "Rose", not "Roses"
-                continue
-            if said[0].isupper() and (surname := _SURNAME.match(text, end)):
-                end = surname.end()
-            found.append(Span(match.start(), end, "PERSON"))
-        return found
-
-    def whole(self, said: str) -> str:
-        return next((self._whole[form] for form in _forms(said) if form in self._whole), said)
-
-
-def _forms(name: str) -> list[str]:
-    """A name as people write it, in lower case: with accents, ß and apostrophe, then without."""
-    forms = name.lower(), name.casefold(), undisguised(name)[0].lower()
-    own, *plain = (" ".join(form.split()) for form in forms)
-    return [own, *(form for form in plain if len(form) > 1 and form not in STOP_WORDS)]
-
-
-# -- the names a store knows -----------------------------------------------------------------------
-
-_NAME = r"[^\W\d_a-zà-öø-ÿ][^\W\d_]*(?:['’\-][^\W\d_]+){0,4}"
-_FULL = rf"{_NAME}(?:\s(?:(?:de|da|del|la|van|von|der|den|bin|al|el)\s){{0,2}}{_NAME}){{0,2}}"
-
-
-def _any(words: str) -> str:
-    return "(?:" + "|".join(words.split()) + ")"
-
-
-_TITLE = (
-    _any(
-        """Mr Mrs Ms Miss Mx Dr Prof Professor Sir Madam Aunt Auntie Uncle Grandma Grandpa Herr
-        Frau Se[ñn]ora? Monsieur Madame Coach Father Sister Brother Captain Judge Doctor Nurse"""
-    )
-    + r"\.?"
-)
-_SAID_OF = _any(
-    """said says told tells asked asks thinks thought wants wanted likes liked loves loved hates
-    hated called calls came comes went goes lives lived works worked got gets gave gives made
-    makes knows knew helped helps bought buys sent sends wrote writes met meets visited visits
-    married moved moves plays played studies studied teaches taught cooked cooks brought brings
-    invited invites left leaves joined feels felt believes prefers enjoys enjoyed broke turned
-    turns has had could will would does did is was just never always really also still
-    finally who"""
-)
-_SAID_TO = _any(
-    """with ask asked told tell meet met meeting saw seeing call called calling miss missed thank
-    thanked love help helped married marry hug invite invited hi hey hello dear thanks Hi Hey
-    Hello Dear Thanks for from by like than about to and"""
-)
-_WHOSE = "(?:my|his|her|our|their|your|the|a)"
-# Forms that introduce a name beyond doubt. The group is the name.
-_SURE = (
-    re.compile(rf"\b{_TITLE}\s({_FULL})"),
-    re.compile(rf"\b{KIN}s?(?:,|\s+is|\s+was|['’]s\s+name\s+is|\s+named|\s+called)?\s+({_FULL})"),
-    re.compile(rf"\b{KIN} (?:from|at|of|in) [\w' ]{{1,30}}, ({_FULL})"),
-    re.compile(rf"\b({_FULL}),?\s+(?:(?:is|was|who is|and)\s+)?{_WHOSE}\s+{KIN}\b"),
-    re.compile(
-        r"\b(?:(?:named|called)(?: (?:him|her|it|them))?|name is|name['’]s|names are|I am|"
-        rf"I['’]m|this is|nicknamed|introduced (?:me )?to)\s+({_FULL})"
-    ),
-)
-_AND = re.compile(rf"\b({_FULL})\s*(?:,|and|&|or)\s+(?:and\s+)?({_FULL})")
-_MAYBE = (
-    re.compile(rf"\b({_FULL})\s+{_SAID_OF}\b"),
-    re.compile(rf"\b({_FULL})\s+can(?:not|['’]t)? [a-z]"),  # not of a receipt: "Watering can"
-    re.compile(rf"\b({_FULL})['’]s\s+[a-z]"),
-    re.compile(rf"\b{_SAID_TO}(?:\s{{0,9}},)?\s{{1,9}}({_FULL})\b"),
-    re.compile(
-        rf"\b(?:how|when|because|if|that|while|why|before|after|until|where|since)\s+({_FULL})\s+[a-z]"
-    ),
-)
-_MOVES = _any(
-    """moved move moving went go going drove drive flew fly flight flights train trains trip travel
-    travelled traveled back came from road"""
-)
-_PLACE = re.compile(
-    r"\b(?:in|at|near|into|across|around|through|towards?|outside|inside|visit|visited|visiting|"
-    rf"{_MOVES} (?:back )?(?:to|from)|live in|based in|city of|town of|capital of)\s+({_NAME})\b"
-)
-_THE = re.compile(rf"\b(?:the|The|a|an|A|An|this|that|these|those)\s+({_NAME})\b")
-_SHORTENED = re.compile(r"['’](?:ll|re|ve|d|m)$")
-_SMALL = re.compile(r"(?<![^\W_])[^\W\d_A-ZÀ-ÖØ-Þ]{3,}(?![^\W_])")
-_NAMES_TOO = frozenset({"Will"})  # names in _SURE's forms; not the months, which are mostly dates
-_NO_NAMES = frozenset(
-    """I I'm I've I'd I'll A An The This That These Those There Then Here He She It We You They My
-    Your His Her Its Our Their Me Him Us Them Who What When Where Why How Which And But Or So
-    If As At By For From In Into Of On To With About After Before Since Until While Because
-    Although Though However Also Just Only Not No Yes Yeah Yep Nope Ok Okay Oh Ah Wow Hey Hi
-    Hello Thanks Thank Please Sorry Well Now Today Tomorrow Yesterday Tonight Last Next Every
-    Each Some Any Many Most Much More All Both Few Several One Two Three Four Five Six Seven
-    Eight Nine Ten Eleven Twelve Thirteen Fourteen Fifteen Sixteen Seventeen Eighteen Nineteen
-    Twenty Nobody Somebody Everybody Anybody Someone Everyone Nothing Something Everything
-    First Second Third Once Do Does Did Don't Doesn't Didn't Is Are Was Were Am Be Been Being
-    Have Has Had Can Could Will Would Shall Should May Might Must Let Let's It's That's What's
-    There's Monday Tuesday Wednesday Thursday Friday Saturday Sunday January February March
-    April June July August September October November December Christmas Easter Halloween
-    Thanksgiving Ramadan Hanukkah Diwali English German French Spanish Italian Dutch Portuguese
-    Polish Russian Chinese Japanese Korean Arabic Hindi Turkish Greek Swedish Norwegian Danish
-    Finnish American British European African Asian Mom Mum Mama Dad Papa Grandma Grandpa
-    Granny Nana God Lord Internet Google User Assistant TV DVD USA UK EU AI Good Great Nice
-    Really Maybe Perhaps Still Even Never Always Sometimes Usually Finally Actually Went Got
-    Met Saw Made Took Bought Started Working Going Getting Looking Having Feeling Trying Like
-    Love Miss New Old""".split()
-)
-
-
-def introduced(text: str) -> tuple[set[str], Counter[str]]:
-    """Returns the names that a text surely introduces, and points for or against other names."""
-    sure = set(_names(_SURE, text, _NAMES_TOO))
-    points = Counter(_names(_MAYBE, text))
-    for name in _names((_PLACE, _THE), text):
-        points[name] -= 2
-    for found in _AND.finditer(text):  # "Ina and Tomas": if one is a name, so is the other
-        pair = {name for run in found.groups() if (name := _name(run))}
-        if pair & sure:
-            sure |= pair
-    return sure, points
-
-
-def _names(
-    forms: Iterable[re.Pattern[str]], text: str, allowed: frozenset[str] = frozenset()
-) -> Iterator[str]:
-    """Yields the name in each match of the forms. allowed: as for `_name`."""
-    runs = (found[1] for form in forms for found in form.finditer(text))
-    return filter(None, (_name(run, allowed) for run in runs))
-
-
-def _name(run: str, allowed: frozenset[str] = frozenset()) -> str:
-    """Returns the name in a run of words, without other words and titles at its ends; "" if none.
-
-    allowed: words of _NO_NAMES that count as names here.
-    """
-    words = [word.removesuffix("'s").removesuffix("’s") for word in run.split()]
-    while words and words[0] not in allowed and _is_no_name(words[0]):
-        words.pop(0)
-    while words and words[-1] not in allowed and _is_no_name(words[-1]):
-        words.pop()
-    name = " ".join(words)
-    if len(name) < 2 or any(word in _NO_NAMES - allowed for word in words):
-        return ""
-    return "" if name.isupper() and len(name) <= 4 else name  # not an abbreviation such as "NATO"
-
-
-def _is_no_name(word: str) -> bool:
-    return (
-        word in _NO_NAMES
-        or word.removesuffix("s") in _NO_NAMES
-        or word.casefold() == word
-        or _SHORTENED.search(word) is not None
-        or re.fullmatch(_TITLE, word) is not None
-    )
-
-
-class People:
-    """The names of people in a store, learned as the store grows.
-
-    Names are never forgotten: those of erased memories are redacted until the program ends. always:
-    names that are known from the start.
-    """
-
-    def __init__(self, always: Iterable[str] = ()) -> None:
-        self._sure: set[str] = set(always)
-        self._points: Counter[str] = Counter()
-        self._small: Counter[str] = Counter()
-        self._generation = 0
-
-    def learn(self, store: Store) -> None:
-        """Learns names from the memories that were written since the last call."""
-        if store.generation() < self._generation:  # the store's file was replaced
-            self._generation = 0
-        before = self._generation
-        self._generation, texts = named_texts(store, before)
-        for text, speaker in texts:
-            if speaker is not None:
-                self._sure.add(speaker)
-            self.read(text)
-        if self._generation == before:
-            return
-        # All names and aliases of people in the graph, but for such as "Ana's sister".
-        known = entity_names(store, ("person",))
-        self._sure |= {name for name in known if not re.search(r"['’]s? ", name)} - {"User"}
-
-    def read(self, text: str) -> None:
-        """Learns names from one text."""
-        sure, points = introduced(text)
-        self._sure |= sure
-        self._points.update(points)
-        self._small.update(_SMALL.findall(text))
-
-    def names(self) -> set[str]:
-        """Returns all known names. A candidate that is mostly written in lower case is left out."""
-        maybe = {
-            name
-            for name, points in self._points.items()
-            if points > 0 and self._small[name.casefold()] < max(3, points)
-        }
-        return self._sure | maybe

@@ -5,8 +5,8 @@ English is in `en` (words, sentences, names, persons, what a question asks for),
 days, plans that are moved) and `en_facts` (what a fact says).
 Other rooms use only the names in their `__all__`. A second language is a file beside each of these
 with the same names, and the choice between them is made here. `other` tells whether a query is in
-another language, and cuts words into grams for it. Outside this room only `cloud/redact.py` reads
-English: private data has forms of its own.
+another language, and cuts words into grams for it. Outside this room only `cloud/redact.py` and
+`cloud/names.py` read English: private data has forms of its own.
 
 Knows texts and dates; no model, no store, no message.
 """

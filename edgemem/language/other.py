@@ -16,10 +16,14 @@ from edgemem.language.en import STOP_WORDS, words
 
 __all__ = [
     "APOSTROPHES",
+    "DIGRAPHS",
     "GRAMS_A_WORD",
+    "as_words",
     "grams",
     "is_other_language",
     "is_other_script",
+    "is_unspaced",
+    "joins_words",
     "name_forms",
     "undisguised",
 ]
@@ -31,6 +35,7 @@ _GRAM = 4  # characters
 _UNSPACED = re.compile(  # Thai, Lao, Burmese, Khmer, kana and Han; Hangul, whose words are short
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]+"
 )
+_PREFIXED = re.compile(r"[\u0590-\u08ff]")  # Hebrew and Arabic, whose "and", "to", "the" are joined
 _LETTER = re.compile(r"[^\W\d_]")
 _LATIN = re.compile(r"[A-Za-z\u00aa-\u024f\u1e00-\u1eff]")
 _NAME_LENGTHS = 2, 3, 4  # characters of names in scripts without spaces
@@ -60,6 +65,12 @@ _ENGLISH_WORDS = STOP_WORDS - set("a am an as do has he i in me no on so to was 
 
 APOSTROPHES = str.maketrans("’‘ʼ", "'''")
 """For `str.translate`: a phone's apostrophes become a keyboard's."""
+
+DIGRAPHS = str.maketrans(
+    {"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss", "æ": "ae", "ø": "oe", "å": "aa"}
+    | {"Ä": "Ae", "Ö": "Oe", "Ü": "Ue", "Æ": "Ae", "Ø": "Oe", "Å": "Aa"}
+)
+"""For `str.translate`: letters as they are typed where a keyboard lacks them ("Mueller")."""
 
 # Letters that look like Latin ones (Unicode's confusables.txt has them all; these suffice to write
 # any word). What NFKD maps by itself (full-width, mathematical, accented letters) is not here.
@@ -100,6 +111,26 @@ def undisguised(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 _BLANK = frozenset("\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")  # letters without a shape
+
+
+def is_unspaced(text: str) -> bool:
+    """Whether a text has letters of a script that puts no space between words, or Hangul."""
+    return _UNSPACED.search(text) is not None
+
+
+def as_words(text: str, pattern: str) -> str:
+    """The pattern of a text, made to match only where words begin and end.
+
+    Scripts without spaces have no such bounds, and a Hebrew or Arabic word has none before it.
+    """
+    before = "" if joins_words(text) else r"(?<![^\W_])"
+    after = "" if is_unspaced(text[-1:]) else r"(?![^\W_])"
+    return f"{before}(?:{pattern}){after}"
+
+
+def joins_words(text: str) -> bool:
+    """Whether letters of another word may stand before a text's first letter."""
+    return is_unspaced(text[:1]) or _PREFIXED.match(text) is not None
 
 
 def is_other_script(text: str) -> bool:

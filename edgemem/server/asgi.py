@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +81,8 @@ def app(
     guard = Middleware(
         _Guard,
         service=service,
-        token=load_token()[0] if token is None else token,
-        hosts=hosts,
+        token=(load_token()[0] if token is None else token).encode(),
+        hosts={host.lower() for host in hosts},
         anywhere=anywhere,
         open={"/healthz", *memories.PATHS},
         paths={route.endpoint: route.path for route in own},
@@ -146,6 +147,7 @@ _HEADERS = {
 }
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Guard:
     """ASGI middleware around the whole application, so that no route can forget the checks.
 
@@ -153,28 +155,21 @@ class _Guard:
     runs. paths: each endpoint's route, such as /memories/{id}, as the label of its metrics.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        service: Service,
-        token: str,
-        hosts: Collection[str],
-        anywhere: bool,
-        open: Collection[str],
-        paths: dict[Any, str],
-    ) -> None:
-        self._app, self._service, self._token = app, service, token.encode()
-        self._hosts, self._anywhere = frozenset(h.lower() for h in hosts), anywhere
-        self._open, self._paths = frozenset(open), paths
+    app: ASGIApp
+    service: Service
+    token: bytes
+    hosts: Collection[str]
+    anywhere: bool
+    open: Collection[str]
+    paths: dict[Any, str]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         if scope["type"] != "http":
             return  # a web socket, which this server does not offer
-        service, started = self._service, time.monotonic()
+        service, started = self.service, time.monotonic()
         status = 499  # if the client hangs up before the response starts
 
         async def counted(message: Message) -> None:
@@ -190,7 +185,7 @@ class _Guard:
         try:
             refused = self._refusal(scope)
             if refused is None:
-                await self._app(scope, self._limited(receive), counted)
+                await self.app(scope, self._limited(receive), counted)
             else:
                 await refused.response(scope["path"])(scope, receive, counted)
         except Exception:
@@ -198,15 +193,15 @@ class _Guard:
             raise
         finally:
             service.in_flight -= 1
-            route = self._paths.get(scope.get("endpoint"), "other")
+            route = self.paths.get(scope.get("endpoint"), "other")
             service.metrics.count("edgemem_requests_total", route=route, status=str(status))
             took_s = time.monotonic() - started
             service.metrics.took("edgemem_request_seconds", took_s, route=route)
 
     def _refusal(self, scope: Scope) -> Refusal | None:
-        headers, limits = Headers(scope=scope), self._service.limits
+        headers, limits = Headers(scope=scope), self.service.limits
         hosts, origins = headers.getlist("host"), headers.getlist("origin")
-        if len(hosts) != 1 or not host_allowed(hosts[0], self._hosts, anywhere=self._anywhere):
+        if len(hosts) != 1 or not host_allowed(hosts[0], self.hosts, anywhere=self.anywhere):
             return Refusal(
                 "this server does not answer to that Host name; call it by 127.0.0.1 or localhost, "
                 "or start it with --allow-host NAME",
@@ -214,7 +209,7 @@ class _Guard:
             )
         if any(origin.lower().partition("://")[2] != hosts[0].lower() for origin in origins):
             return Refusal("a page of another origin may not call this server", 403)
-        if scope["path"] in self._open:
+        if scope["path"] in self.open:
             return None
         if not self._knows_token(headers.getlist("authorization")):
             return Refusal(
@@ -222,7 +217,7 @@ class _Guard:
                 "TOKEN` with the token that `edgemem serve --show-token` prints",
                 401,
             )
-        if self._service.in_flight > limits.in_flight:
+        if self.service.in_flight > limits.in_flight:
             return Refusal("too many requests at a time; try again soon", 429, retry_after_s=1)
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length[:20]) > limits.body_bytes:
@@ -233,15 +228,15 @@ class _Guard:
         if len(given) != 1:
             return False
         scheme, _, token = given[0].encode("latin-1").partition(b" ")
-        return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token)
+        return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self.token)
 
     def _too_large(self) -> Refusal:
-        most = self._service.limits.body_bytes
+        most = self.service.limits.body_bytes
         return Refusal(f"the body is larger than {most:,} bytes; send less at a time", 413)
 
     def _limited(self, receive: Receive) -> Receive:
         """Wraps `receive` so that a body that is too large or too slow raises Refusal."""
-        limits = self._service.limits
+        limits = self.service.limits
         taken, ended = 0, False
         until = time.monotonic() + limits.receive_s
 

@@ -25,11 +25,11 @@ from pydantic import ValidationError
 
 import edgemem
 from edgemem.errors import EdgememError, StoreError
+from edgemem.inputs import shown
 from edgemem.memory import Memory
 from edgemem.pipeline.ingest import EXTRACT
 from edgemem.pipeline.recall import within
-from edgemem.results import Hit, MemoryItem, local_time, utc_now
-from edgemem.server.service import shown
+from edgemem.results import Change, Hit, MemoryItem, local_time, utc_now
 
 __all__ = ["mcp_server"]
 
@@ -159,9 +159,7 @@ def mcp_server(
         added = memory.add(message, **scope, metadata=metadata, infer="later" if infer else False)
         if infer:
             worker.submit(take_facts)
-        return {
-            "results": [{"id": c.id, "memory": _cut(c.memory), "event": c.event} for c in added]
-        }
+        return {"results": [*map(_event, added)]}
 
     @tool(_READS)
     def search_memories(
@@ -213,14 +211,12 @@ def mcp_server(
         memory_id: str, text: str, metadata: dict[str, Any] | None = None
     ) -> dict[str, Any]:
         """Replace a memory's text, and its metadata if given; its history keeps the old text."""
-        change = memory.update(existing(memory_id).id, text, metadata=metadata)
-        return {"id": change.id, "memory": _cut(change.memory), "event": change.event}
+        return _event(memory.update(existing(memory_id).id, text, metadata=metadata))
 
     @tool(_DESTROYS)
     def delete_memory(memory_id: str) -> dict[str, Any]:
         """Take a memory out of every answer; its history is kept."""
-        change = memory.delete(existing(memory_id).id)
-        return {"id": change.id, "memory": _cut(change.memory), "event": change.event}
+        return _event(memory.delete(existing(memory_id).id))
 
     @tool(_DESTROYS)
     def delete_all_memories() -> dict[str, Any]:
@@ -245,6 +241,10 @@ def _row(item: MemoryItem, over: Sequence[str]) -> dict[str, Any]:
         "score": round(item.score, 2) if isinstance(item, Hit) else None,
     }
     return _filled(row)
+
+
+def _event(change: Change) -> dict[str, Any]:
+    return {"id": change.id, "memory": _cut(change.memory), "event": change.event}
 
 
 def _filled(row: dict[str, Any], without: Iterable[str] = ()) -> dict[str, Any]:

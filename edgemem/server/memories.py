@@ -21,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from edgemem.inputs import shown
 from edgemem.memory import Memory
 from edgemem.results import MemoryItem, Scope
 from edgemem.server.service import (
@@ -29,7 +30,6 @@ from edgemem.server.service import (
     field,
     json_object,
     service_of,
-    shown,
     strings,
     whole,
     wrong,

@@ -42,7 +42,7 @@ from starlette.types import Scope as AsgiScope
 
 from edgemem.chat import Chat
 from edgemem.errors import EdgememError, InputError
-from edgemem.inputs import NO_WORDS, image_part
+from edgemem.inputs import NO_WORDS, image_part, shown, spaced
 from edgemem.results import Message, Scope, to_utc, utc_now
 from edgemem.runtime.generation import Generation, Options
 from edgemem.server.service import (
@@ -54,7 +54,6 @@ from edgemem.server.service import (
     json_value,
     refusal_of,
     service_of,
-    shown,
     strings,
     unless_gone,
     wrong,
@@ -251,7 +250,7 @@ async def _chat_completions(request: Request) -> Response:
     """POST /v1/chat/completions."""
     service = service_of(request)
     asked = _asked(await json_object(request))
-    await service.apart(lambda: _require_model(service, asked.model))
+    await service.apart(lambda: _require_model(asked.model, _model_names(service)))
     head = {
         "id": f"chatcmpl-{uuid.uuid4().hex}",
         "created": int(time.time()),
@@ -334,8 +333,8 @@ def _quotes(text: str, turns: Sequence[StoredTurn]) -> bool:
 
     A turn that stands only inside another one does not count.
     """
-    rest, found = _spaced(text), 0
-    said = {_spaced(turn.content) for turn in turns if turn.role in ("user", "assistant")}
+    rest, found = spaced(text), 0
+    said = {spaced(turn.content) for turn in turns if turn.role in ("user", "assistant")}
     for turn in sorted(said, key=len, reverse=True):
         if len(turn) >= _QUOTED_CHARS and turn in rest:
             rest, found = rest.replace(turn, "\n"), found + 1
@@ -345,13 +344,9 @@ def _quotes(text: str, turns: Sequence[StoredTurn]) -> bool:
 def _repeats(text: str, turns: Sequence[StoredTurn]) -> bool:
     """Whether a text is the newest thing that the user said, and was stored a short time ago."""
     said = [turn for turn in turns if turn.role == "user"]
-    if not said or _spaced(said[-1].content) != _spaced(text):
+    if not said or spaced(said[-1].content) != spaced(text):
         return False
     return said[-1].created_at > to_utc(time.time() - _AGAIN_S)
-
-
-def _spaced(text: str) -> str:
-    return " ".join(text.split())
 
 
 async def _whole(job: Job[Given], head: Mapping[str, Any], given: Given) -> Response:
@@ -445,13 +440,12 @@ def _model_names(service: Service) -> tuple[str, ...]:
 
 
 def _embedder_names(service: Service) -> tuple[str, ...]:
-    """Returns the names of the embedder, the listed one first."""
-    memory = service.memory
-    return service.embedder_name(), memory.embedder.model_id, memory.settings.embedder
+    """Returns the names of the embedder, the listed one, without the hash of its file, first."""
+    model_id = service.memory.embedder.model_id
+    return model_id.partition("@")[0], model_id, service.memory.settings.embedder
 
 
-def _require_model(service: Service, name: str) -> None:
-    names = _model_names(service)
+def _require_model(name: str, names: tuple[str, ...]) -> None:
     if name not in names:
         raise _no_model(name, f"for this call there is {names[0]!r} (GET /v1/models)")
 
@@ -504,9 +498,8 @@ async def _embeddings(request: Request) -> Response:
     dimensions = field(body, "dimensions", int)
 
     def work() -> Response:
-        embedder, names = service.memory.embedder, _embedder_names(service)
-        if name not in names:
-            raise _no_model(name, f"for this call there is {names[0]!r} (GET /v1/models)")
+        embedder = service.memory.embedder
+        _require_model(name, _embedder_names(service))
         if dimensions not in (None, embedder.dim):
             rule = f"this model's vectors have {embedder.dim}: give that, or leave it out"
             raise wrong("dimensions", dimensions, rule)

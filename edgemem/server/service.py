@@ -34,6 +34,7 @@ from edgemem.errors import (
     StoreFull,
     StoreLocked,
 )
+from edgemem.inputs import shown
 from edgemem.memory import Memory
 from edgemem.pipeline import looking
 from edgemem.pipeline.ingest import EXTRACT
@@ -46,13 +47,11 @@ __all__ = [
     "Metrics",
     "Refusal",
     "Service",
-    "Worker",
     "field",
     "json_object",
     "json_value",
     "refusal_of",
     "service_of",
-    "shown",
     "strings",
     "unless_gone",
     "whole",
@@ -64,7 +63,6 @@ T = TypeVar("T")
 _IDLE_S = 0.5  # how long the queue must be empty before `idle` is called
 _LONGEST_WAIT_S = 60
 _STORE_THREADS = 4
-_SHOWN_CHARS = 80  # of a value in an error
 _RETRY_S = 60.0  # between two checks for pending work, if none is due
 
 
@@ -126,17 +124,6 @@ def refusal_of(error: Refusal | EdgememError) -> Refusal:
 
 _NAMES = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
 _NAMES |= {list: "a list", dict: "an object"}
-
-
-def shown(value: object) -> str:
-    """Returns a value as an error shows it. A long one is cut at its end."""
-    if isinstance(value, str):
-        return repr(_cut(value))
-    return _cut(repr(value))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 1]}…"
 
 
 def wrong(name: str, value: object, rule: str) -> Refusal:
@@ -464,10 +451,6 @@ class Service:
             return await unless_gone(job.next(), receive)
         finally:
             self.worker.cancel(job)
-
-    def embedder_name(self) -> str:
-        """Returns the embedder's name, without the hash of its file."""
-        return self.memory.embedder.model_id.partition("@")[0]
 
     def metrics_text(self) -> str:
         """Returns all metrics in Prometheus' text format."""

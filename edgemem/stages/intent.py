@@ -88,6 +88,8 @@ BUCKETS = 8192
 """Into how many buckets the n-grams are hashed."""
 _LONGEST = 3  # words of an n-gram
 _SCALE = 3.0  # length of the n-grams' vector, beside the embedding's 1
+_MARKS = ("?", "？")
+_MERE_NEWS = 0.01  # how much rarer mere news are where a message ends in such a mark
 _TOKEN = re.compile(r"[\w']+|[.,!?]")
 
 FloatArray = NDArray[np.float32]
@@ -156,6 +158,9 @@ def intent(
     if meant == "task" and logits[_TEXT] > logits[_TASK]:  # the expert calls both a task
         meant = "text"
     shares = softmax(logits[:-1])
+    if text.rstrip().endswith(_MARKS):
+        shares[WANTS.index(None)] *= _MERE_NEWS
+        shares /= shares.sum()
     meant = _by_both(meant, exp(answer.log_p), shares)
     if shares[WANTS.index(meant)] < _LEAST.get(meant, 0.0):
         meant = None
