@@ -485,6 +485,7 @@ class Memory:
         scored, candidates = search.find(
             self.store, index, asked, vector, tokens=tokens, explain=explain
         )
+        self._parts.embedder()  # another process may have reindexed the store meanwhile
         if threshold is not None:
             scored = [s for s in scored if s.score >= threshold]
         hits = looking.hits(self, scored, query)

@@ -235,6 +235,40 @@ def test_equal_scores_of_the_graph_come_by_label_also_beside_newer_rows():
     index.close()
 
 
+def test_copies_of_one_vector_hide_no_other_and_are_found_too(tmp_path):
+    """A graph that holds them all reaches about half of the others."""
+    rng = np.random.default_rng(0)
+    vectors = unit(8000, 4, 64)
+    copies = rng.random(8000) < 0.3
+    vectors[copies] = vectors[0]
+    index = VectorIndex(64, crossover=0)
+    index.apply(changes(1, range(1, 8001), vectors=vectors))
+    assert index.build_hnsw()
+
+    def check(index):
+        others = rng.choice(np.flatnonzero(~copies), 100, replace=False)
+        found = [search(index, vectors[i], 10) for i in others]
+        assert {method for _, _, method in found} == {"hnsw"}
+        assert sum(i + 1 in rowids for i, (rowids, _, _) in zip(others, found, strict=True)) > 95
+        assert rowids_of(index, vectors[0], 50) == (np.flatnonzero(copies)[:50] + 1).tolist()
+
+    copies[0] = True
+    check(index)
+    assert index.save(tmp_path / "cache", generation=1, model_id=MODEL)
+    loaded = VectorIndex(64, crossover=0)
+    loaded.apply(changes(1, range(1, 8001), vectors=vectors, full=True))
+    assert loaded.load(tmp_path / "cache", generation=1, model_id=MODEL)
+    check(loaded)
+    first = np.flatnonzero(copies)[:1500] + 1  # all that the graph holds, and more
+    loaded.apply(changes(2, removed=first))
+    assert min(rowids_of(loaded, vectors[0], 50)) > first[-1]
+    loaded.apply(changes(3, range(8001, 9001), vectors=np.repeat(vectors[:1], 1000, axis=0)))
+    assert loaded.build_hnsw() and loaded.build_hnsw()
+    assert len(rowids_of(loaded, vectors[0], 2000)) == 2000
+    index.close()
+    loaded.close()
+
+
 def test_a_memory_with_many_near_vectors_leaves_room_for_k_others():
     index = VectorIndex(DIM, crossover=0)
     vectors = np.concatenate([np.repeat(unit(1), 30, axis=0), unit(50, 7)])

@@ -65,6 +65,21 @@ def test_a_score_that_is_no_number_spoils_its_row_visibly(kernel):
     assert np.isnan(scores[0, :39]).any() and np.isfinite(scores[1]).all()
 
 
+@ways("softmax_causal")
+def test_what_a_row_does_not_see_is_0_even_beside_no_number(kernel):
+    scores = np.array([[np.nan, 0]], np.float32)
+    kernel(scores, 1, 0)
+    assert scores[0, 1] == 0
+
+
+@ways("softmax_causal")
+def test_scores_that_cannot_be_written_are_refused(kernel):
+    scores = normal(1, 1, 8)
+    scores.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        kernel(scores, 1, 7)
+
+
 @ways("softmax_backward")
 @pytest.mark.parametrize("keys", SIZES)
 def test_the_gradient_of_scores_is_that_of_the_definition(kernel, keys):

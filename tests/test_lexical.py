@@ -41,6 +41,7 @@ def test_the_day_and_nothing_else_is_left_out_of_the_vector(text, speaker, when)
         "dear diary\n8 May 2023\n",
         "list:\n8 May",
         "\n12 eggs 30",
+        "Shopping:\n12 Eggs 3",
     ],
 )
 def test_a_day_that_somebody_wrote_stays(text):

@@ -299,6 +299,15 @@ def test_older_changes_are_ignored_and_a_backup_put_back_is_not() -> None:
     assert (found(), memories.generation) == ([1, 2], 2)
 
 
+def test_full_changes_that_come_late_do_not_take_back_newer_ones() -> None:
+    memories = Memories(DIM)
+    memories.apply(changes(1, [1], vectors=unit(1), full=True), since=0)
+    memories.apply(changes(3, [1, 2], vectors=unit(2, 2), full=True), since=1)
+    memories.apply(changes(2, [1], vectors=unit(1), full=True), since=1)  # of a slower thread
+    found = memories.candidates(Query("", Scope(), now=NOW), unit(1)[0]).rowids.tolist()
+    assert (found, memories.generation) == ([1, 2], 3)
+
+
 def test_every_part_counts_its_bytes() -> None:
     few, many = (users_of(n).memory_bytes() for n in (1, 2000))
     assert few.keys() == many.keys()

@@ -8,7 +8,7 @@ from memorykit import BagOfWords, quick
 from storekit import ADA, DIM, FAR_AHEAD, LONG_AGO, T0, add, memory, turn, unit
 
 from edgemem import Memory
-from edgemem.errors import DimensionMismatch
+from edgemem.errors import DimensionMismatch, ModelError
 from edgemem.results import Query, Scope
 from edgemem.retrieval.lexical import Postings
 from edgemem.retrieval.search import FEATURES, KEPT_VISIBLE, Memories, Scored, find, refresh
@@ -134,6 +134,48 @@ def test_repeated_facts_leave_room_for_k_others(store):
     conversation(store, 30)
     for k in (1, 5, 20):
         assert len(ask(store, "tea", top_k=k)) == k
+
+
+def test_turns_that_outrank_many_facts_of_theirs_leave_room_for_k_others(store):
+    for i in range(5):
+        own = memory(f"m{i}", "tea in Rome", kind="turn", sources=(f"t{i}",), vectors=E[:1])
+        of = [memory(f"f{i}.{j}", "Rome", sources=(f"t{i}",), vectors=E[:1]) for j in range(6)]
+        add(store, turn(f"t{i}"), own, *of)
+    add(store, *(memory(f"o{i}", f"word{i}", vectors=-E[:1]) for i in range(9)))
+    for k in (2, 5, 10, 14):
+        assert len(ask(store, "tea in Rome", top_k=k)) == k
+
+
+def test_a_search_while_the_store_is_reindexed_answers_with_no_other_models_vectors(tmp_path):
+    class Asked(BagOfWords):
+        act = None
+
+        def embed_query(self, text: str) -> np.ndarray:
+            act, self.act = self.act, None
+            if act is not None:
+                act()
+            return super().embed_query(text)
+
+    asked = Asked()
+    path = tmp_path / "a.db"
+    with quick(path, embedder=asked) as ours:
+        ours.add("Ana swims in the lake.", infer=False)
+        assert ours.search("swims")
+        with quick(path, embedder=BagOfWords(model_id="other@1")) as other:
+            asked.act = other.reindex
+            with pytest.raises(DimensionMismatch, match="other@1"):
+                ours.search("swims")
+
+
+def test_an_embedder_that_gives_no_numbers_is_named(tmp_path):
+    class Broken(BagOfWords):
+        def embed_query(self, text: str) -> np.ndarray:
+            return np.full(self.dim, np.nan, np.float32)
+
+    with quick(embedder=Broken()) as opened:
+        opened.add("Ana swims in the lake.", infer=False)
+        with pytest.raises(ModelError, match="bag@1"):
+            opened.search("swims")
 
 
 # What a score is

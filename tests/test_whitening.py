@@ -114,6 +114,13 @@ def test_only_the_metrics_asked_for_last_are_kept(whitening):
     assert_same_metric(whitening.get(1, 1, of(range(100))), first)
 
 
+def test_scopes_without_a_metric_take_no_memory_for_good(whitening, monkeypatch):
+    monkeypatch.setattr(module, "KEPT_CHECKS", 10)
+    for key in range(50):
+        assert whitening.get(key, 1, of(range(5))) is None
+    assert len(whitening._checked) == 10
+
+
 # In another thread
 
 

@@ -171,8 +171,10 @@ def kernel(native: Callable[P, R]) -> Callable[P, R]:
         if _native is not None:
             try:
                 return native(*args, **kwargs)
-            except Exception:
+            except Exception as exc:
                 check(*args, **kwargs)
+                if isinstance(exc, TypeError):
+                    raise ValueError("an output is read-only, or a number is too large") from exc
                 raise
         check(*args, **kwargs)
         found: R = specified(*args, **kwargs)

@@ -188,7 +188,7 @@ def similarities(
     if columns > wanted.shape[1]:
         raise ValueError(f"columns is {columns}; wanted has {wanted.shape[1]}")
     check_numbers("query", query, rows.shape[1])
-    if not (scale > 0 and limit >= 0):
+    if not (np.float32(scale) > 0 and limit >= 0):
         raise ValueError(f"scale is {scale}, limit {limit}; they must be above 0, and 0 or more")
 
 
@@ -268,6 +268,7 @@ def softmax_backward(p: Any, d: Any) -> None:
 def gated(gate_up: Any, out: Any, halves: Any) -> None:
     check_rows("gate_up", gate_up)
     check_array("out", out, np.float32, 2)
+    check_like("out", out, np.float32, (len(gate_up), out.shape[1]))
     check_array("halves", halves, np.uint16, 2)
     wanted = len(gate_up), 2 * out.shape[1]
     if gate_up.shape != wanted or halves.shape != wanted:

@@ -358,10 +358,12 @@ def softmax_causal(scores: FloatArray, group: int, first: int) -> None:
     for rows in _blocks(scores):
         part = scores[rows]
         position = first + np.arange(rows.start, rows.start + len(part)) // group
-        part[keys > position[:, None]] = -np.inf
+        unseen = keys > position[:, None]
+        part[unseen] = -np.inf
         part -= part.max(axis=1, keepdims=True)
         np.exp(part, out=part)
         part /= part.sum(axis=1, keepdims=True)
+        part[unseen] = 0
 
 
 def softmax_backward(p: FloatArray, d: FloatArray) -> None:

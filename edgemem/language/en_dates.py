@@ -71,7 +71,7 @@ TIME_WORDS = (
     f"{' '.join(DAYS).lower()}"
 ).split()
 """Words by which a text says when something was or will be."""
-DAY_TEXT = r"\d{1,2} [A-Z][a-z]+ \d{1,4}"
+DAY_TEXT = rf"\d{{1,2}} (?:{'|'.join(MONTHS)}) \d{{1,4}}"
 """A regular expression: a day as `day_text` writes it."""
 
 

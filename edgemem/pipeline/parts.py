@@ -272,7 +272,12 @@ class Parts:
         """
         embedder = self.any_embedder()
         if not embedder.model_id.startswith(f"{DEFAULT_EMBEDDER}@"):
-            return embedder.embed_query(query)
+            vector = embedder.embed_query(query)
+            if not np.isfinite(vector).all():
+                raise ModelError(
+                    f"the embedder {embedder.model_id} gave a vector that is not finite"
+                )
+            return vector
         if is_other_language(query) and not self._warned:
             self._warned = True
             warnings.warn(_ENGLISH_ALONE, stacklevel=3)

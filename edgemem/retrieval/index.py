@@ -7,7 +7,9 @@ because hnswlib would store them as floats; they are always scanned.
 
 The graph only grows and may lag behind the table. Rows newer than its last label are scanned
 exactly, and removed rows (ghosts) are filtered out of its proposals. The graph is rebuilt when too
-many of its rows are ghosts. hnswlib must not be searched while rows are added: `_graph_lock`
+many of its rows are ghosts. Of equal vectors ("ok", "thanks") it holds only the first COPIES, as
+they would fill each other's lists of neighbours, and other rows would no longer be reached. The
+rest are scanned, too. hnswlib must not be searched while rows are added: `_graph_lock`
 prevents that, and a search that does not get the lock within GRAPH_WAIT_S scans instead.
 
 Source: Malkov and Yashunin 2018 (HNSW), as hnswlib 0.8.0 has it. Departs from it in never using its
@@ -19,6 +21,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
+from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -29,7 +32,7 @@ import numpy as np
 
 from edgemem import cachefile
 from edgemem.kernels import BoolArray, FloatArray, IntArray, dots, scan_topk
-from edgemem.retrieval.vectors import Dtype, VectorTable, View
+from edgemem.retrieval.vectors import Dtype, Rows, VectorTable, View
 from edgemem.vault import Vault
 
 if TYPE_CHECKING:
@@ -49,6 +52,7 @@ M, EF_CONSTRUCTION = 16, 100  # of HNSW
 MAX_GHOST_SHARE = 0.25
 MAX_TAIL = 1024  # rows newer than the graph that are scanned until a build adds them
 MAX_PROPOSALS = 1024  # asking the graph for more is slower than scanning
+COPIES = 4  # of one vector in the graph
 CHUNK = 256  # rows added at a time; between chunks a build can stop and searches can run
 GRAPH_WAIT_S = 0.005
 SAMPLE = 512  # vectors of a loaded graph that are compared with the store's
@@ -56,12 +60,14 @@ SAMPLE = 512  # vectors of a loaded graph that are compared with the store's
 
 @dataclass(eq=False)
 class _Graph:
-    """An hnswlib index with `count` rows: every row up to `last_label` that was live when added."""
+    """An hnswlib index with `count` rows: every row up to `last_label` that was live when added,
+    without `copies`: labels, ascending, of rows whose vector was already there COPIES times."""
 
     index: Any
     last_label: int
     count: int
     epoch: int
+    copies: IntArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,7 @@ class IndexView:
     table: View
     _graph: _Graph | None
     _last_label: int
+    _copies: IntArray
 
     def search(self, query: FloatArray, k: int) -> tuple[IntArray, FloatArray, Method]:
         """The k best memories; a memory's score is that of its best vector.
@@ -84,7 +91,9 @@ class IndexView:
         query = self._index._check_query(query, k)
         table = self.table
         if self._graph is not None and table.count > self._index.crossover:
-            found = self._index._search_graph(self._graph, self._last_label, table, query, k)
+            found = self._index._search_graph(
+                self._graph, self._last_label, self._copies, table, query, k
+            )
             if found is not None:
                 return (*found, "hnsw")
         found = _best_memories(table, query, k)
@@ -178,10 +187,11 @@ class VectorIndex:
             graph = self._graph
             # Read together with the table: rows that the graph takes in later are scanned.
             last_label = graph.last_label if graph is not None else -1
+            copies = graph.copies if graph is not None else np.empty(0, np.int64)
             if self._wants_graph():
                 self._start_worker_if_behind()
             table = allowed if isinstance(allowed, View) else self._table.view(allowed)
-            return IndexView(self, table, graph, last_label)
+            return IndexView(self, table, graph, last_label, copies)
 
     def table(self) -> View:
         """A snapshot of all live vectors, for computations other than a search."""
@@ -221,7 +231,7 @@ class VectorIndex:
         with self._build_lock:
             with self._lock:
                 wanted = self._wants_graph()
-                ghosts = self._graph is not None and self._ghosts(self._graph) > 0
+                ghosts = self._graph is not None and self._lag(self._graph)[0] > 0
                 current = self.generation == generation
             try:
                 if not wanted:
@@ -262,19 +272,21 @@ class VectorIndex:
                     index.load_index(name, max_elements=count + MAX_TAIL)
                 ids = np.sort(np.asarray(index.get_ids_list(), np.int64))
                 slots = np.flatnonzero(live[: np.searchsorted(labels, last_label, "right")])
+                held = np.isin(labels[slots], ids)
+                copies = labels[slots[~held]]
                 if (
                     len(ids) != count
-                    or ids[-1] != last_label
-                    or len(slots) < (1 - MAX_GHOST_SHARE) * count
-                    or not np.isin(labels[slots], ids).all()
+                    or ids[-1] > last_label
+                    or np.count_nonzero(held) < (1 - MAX_GHOST_SHARE) * count
+                    or not (held.all() or (held | _are_copies(rows, slots, 1)).all())
                 ):
                     return False
+                slots = slots[held]
                 # The checksum proves that we wrote the file, not that it is of this store. Another
                 # store's vectors differ; those of a restored backup differ at the end first.
                 spread = np.linspace(0, len(slots) - 1, SAMPLE).astype(np.int64)
                 some = slots[np.union1d(spread, np.arange(len(slots))[-SAMPLE:])]
-                held = rows.floats(some)
-                if not np.array_equal(np.asarray(index.get_items(labels[some])), held):
+                if not np.array_equal(index.get_items(labels[some]), rows.floats(some)):
                     return False
             except Exception:
                 log.warning("the index file %s was refused", path, exc_info=True)
@@ -282,7 +294,7 @@ class VectorIndex:
             with self._lock:
                 if self._table.epoch != epoch:
                     return False
-                self._graph = _Graph(index, last_label, count, epoch)
+                self._graph = _Graph(index, last_label, count, epoch, copies)
             return True
 
     # Below: internals. One that accesses fields without locking says which lock its caller holds.
@@ -302,10 +314,15 @@ class VectorIndex:
         """The caller holds `_lock`."""
         return self.dtype == "float32" and self._table.live_count > self.crossover
 
-    def _ghosts(self, graph: _Graph) -> int:
-        """Rows of the graph that are no longer live. The caller holds `_lock`."""
-        upto = np.searchsorted(self._table.column("labels"), graph.last_label, "right")
-        return graph.count - int(np.count_nonzero(self._table.column("live")[:upto]))
+    def _lag(self, graph: _Graph) -> tuple[int, int]:
+        """Rows of the graph that are no longer live, and live rows newer than its last label. The
+        caller holds `_lock`."""
+        labels, live = self._table.column("labels"), self._table.column("live")
+        upto = int(np.searchsorted(labels, graph.last_label, "right"))
+        older = np.count_nonzero(live[:upto]) - np.count_nonzero(
+            live[_slots_of(graph.copies, labels[:upto])]
+        )
+        return graph.count - int(older), int(np.count_nonzero(live[upto:]))
 
     def _start_worker_if_behind(self) -> None:
         """The caller holds `_lock`."""
@@ -315,8 +332,7 @@ class VectorIndex:
         if graph is not None:
             if self._keeps_up == (graph, graph.count, self.generation):
                 return
-            ghosts = self._ghosts(graph)
-            tail = self._table.live_count - (graph.count - ghosts)
+            ghosts, tail = self._lag(graph)
             if tail <= MAX_TAIL and ghosts <= MAX_GHOST_SHARE * graph.count:
                 self._keeps_up = (graph, graph.count, self.generation)
                 return
@@ -345,22 +361,26 @@ class VectorIndex:
         """Build the graph or add what it lacks. The caller holds `_build_lock`."""
         with self._lock:
             graph = self._graph
-            if graph is not None and (anew or self._ghosts(graph) > MAX_GHOST_SHARE * graph.count):
+            if graph is not None and (anew or self._lag(graph)[0] > MAX_GHOST_SHARE * graph.count):
                 graph = None
             table, epoch = self._table, self._table.epoch
             labels, rows = table.column("labels"), table.rows
-            wanted = table.column("live").copy()
+            slots = np.flatnonzero(table.column("live"))
+        copy = _are_copies(rows, slots, COPIES)
         if graph is not None:
-            wanted &= labels > graph.last_label
-        slots = np.flatnonzero(wanted)
+            newer = labels[slots] > graph.last_label
+            slots, copy = slots[newer], copy[newer]
+        copies, slots = labels[slots[copy]], slots[~copy]
         private = graph is None
         if graph is None:
             if not len(slots):
                 return False
             index = _new_hnswlib(self.dim)
             index.init_index(len(slots) + MAX_TAIL, M=M, ef_construction=EF_CONSTRUCTION)
-            graph = _Graph(index, -1, 0, epoch)
+            graph = _Graph(index, -1, 0, epoch, copies)
         else:
+            with self._lock:
+                graph.copies = np.concatenate([graph.copies, copies])
             with self._graph_lock:
                 if graph.count + len(slots) > graph.index.get_max_elements():
                     graph.index.resize_index(graph.count + max(len(slots), graph.count // 4))
@@ -376,15 +396,26 @@ class VectorIndex:
         with self._lock:
             if self._table.epoch != epoch:
                 return False
+            if len(copies):
+                graph.last_label = max(graph.last_label, int(copies[-1]))
             self._graph = graph
         return True
 
     def _search_graph(
-        self, graph: _Graph, last_label: int, view: View, query: FloatArray, k: int
+        self,
+        graph: _Graph,
+        last_label: int,
+        copies: IntArray,
+        view: View,
+        query: FloatArray,
+        k: int,
     ) -> tuple[IntArray, FloatArray] | None:
         """The k best among the graph's proposals and the rows it lacks; None: scan instead."""
         upto = int(np.searchsorted(view.labels, last_label, "right"))
         tail = np.flatnonzero(view.allowed[upto:]) + upto
+        if len(copies):
+            older = _slots_of(copies, view.labels[:upto])
+            tail = np.concatenate([older[view.allowed[older]], tail])
         share = (view.count - len(tail)) / max(1, graph.count)
         if share == 0:
             return None
@@ -453,6 +484,26 @@ class VectorIndex:
                 return False
             cachefile.publish(temporary, path, stamp)
         return True
+
+
+def _are_copies(rows: Rows, slots: IntArray, first: int) -> BoolArray:
+    """Which of the rows equal `first` or more of those before them, by their hashes."""
+    seen: Counter[int] = Counter()
+    copies = np.zeros(len(slots), np.bool_)
+    for start in range(0, len(slots), CHUNK):
+        for i, row in enumerate(rows.floats(slots[start : start + CHUNK]), start):
+            code = hash(row.tobytes())
+            copies[i] = seen[code] >= first
+            seen[code] += 1
+    return copies
+
+
+def _slots_of(some: IntArray, labels: IntArray) -> IntArray:
+    """Where those of some labels that are among the ascending labels stand there."""
+    slots = np.searchsorted(labels, some)
+    slots, some = slots[slots < len(labels)], some[slots < len(labels)]
+    held: IntArray = slots[labels[slots] == some]
+    return held
 
 
 def _new_hnswlib(dim: int) -> Any:

@@ -327,8 +327,6 @@ class Postings:
         """Where the terms' postings lie in the pool: starts and sizes; 0 and 0 if unknown."""
         ids = np.array([self._term_ids.get(term, -1) for term in terms], np.int64)
         known = ids >= 0
-        if known.all():
-            return self._terms["start"][ids], self._terms["size"][ids]
         starts, sizes = np.zeros((2, len(ids)), np.int64)
         starts[known] = self._terms["start"][ids[known]]
         sizes[known] = self._terms["size"][ids[known]]

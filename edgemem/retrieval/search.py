@@ -299,11 +299,16 @@ class Memories:
                 "masks": sum(each.nbytes() for each in self._visibles.values()),
             }
 
-    def apply(self, changes: Changes) -> None:
-        """Apply the store's changes to every part, as `VectorIndex.apply` does."""
+    def apply(self, changes: Changes, since: int | None = None) -> None:
+        """Apply the store's changes to every part, as `VectorIndex.apply` does.
+
+        since: the generation held when full changes were read. They are ignored if they are older
+        than what another thread has applied after that.
+        """
         terms = tokenize(changes.texts)
         with self._lock:
-            if changes.generation < self.generation and not changes.full:
+            moved = since is not None and self.generation != since
+            if changes.generation < self.generation and (moved or not changes.full):
                 return
             self._visibles.clear()
             self._timed = None
@@ -498,11 +503,12 @@ def refresh(store: Store, memories: Memories) -> None:
 
     Raises DimensionMismatch if the store was reindexed to another dimension meanwhile.
     """
-    if store.generation() == memories.generation:
+    since = memories.generation
+    if store.generation() == since:
         return
-    changes = store.changes(max(0, memories.generation))
+    changes = store.changes(max(0, since))
     try:
-        memories.apply(changes)
+        memories.apply(changes, since)
     except ValueError as exc:
         raise DimensionMismatch(
             f"the store was reindexed meanwhile: the index holds {memories.dim} dimensions, the "
@@ -538,28 +544,46 @@ def find(
         )
     candidates = memories.candidates(query, vector, rowids)
     scored = len(candidates.rowids)
-    # A turn gives few facts: three times as many are enough to find k that do not repeat.
+    # Most turns give few facts: three times as many are mostly enough to find k that do not repeat.
     wanted = 3 * query.top_k
-    if tokens is not None:
-        candidates = _matched(store, candidates, tokens, max(MATCHED, wanted))
-    found: list[Scored] = []
-    positions, scores = candidates.best(wanted)
+    while True:
+        ranked = candidates
+        if tokens is not None:
+            ranked = _matched(store, candidates, tokens, max(MATCHED, wanted))
+        positions, scores = ranked.best(wanted)
+        apart = _without_repeats(ranked, positions)[: query.top_k]
+        if len(apart) == query.top_k or wanted >= scored:
+            break
+        wanted *= 4
+    found = [
+        Scored(
+            int(ranked.rowids[positions[i]]),
+            float(scores[i]),
+            ranked.parts(int(positions[i])) if explain else None,
+        )
+        for i in apart
+    ]
+    return found, scored
+
+
+def _without_repeats(candidates: Candidates, positions: IntArray) -> list[int]:
+    """Which of the positions, best first, repeat no better one: see `find`."""
     facts: set[int] = set()
     turns: set[int] = set()
-    for i, rowid, place, is_image, score in zip(
-        positions.tolist(),
-        candidates.rowids[positions].tolist(),
-        candidates.places[positions].tolist(),
-        candidates.images[positions].tolist(),
-        scores.tolist(),
-        strict=True,
+    apart = []
+    for i, (rowid, place, is_image) in enumerate(
+        zip(
+            candidates.rowids[positions].tolist(),
+            candidates.places[positions].tolist(),
+            candidates.images[positions].tolist(),
+            strict=True,
+        )
     ):
         mine, theirs = (turns, facts) if rowid == place else (facts, turns)
         mine.add(place)
-        if (is_image or place not in theirs) and len(found) < query.top_k:
-            parts = candidates.parts(i) if explain else None
-            found.append(Scored(rowid, score, parts))
-    return found, scored
+        if is_image or place not in theirs:
+            apart.append(i)
+    return apart
 
 
 def _matched(store: Store, candidates: Candidates, tokens: QueryTokens, most: int) -> Candidates:

@@ -50,6 +50,7 @@ MIN_VECTORS = 64  # fewer make no metric worth having: bench/LOG.md
 AT_ONCE = 4096  # up to this many vectors are fitted inside the search that needs the metric
 MAX_GONE_SHARE = 0.05  # share of removed vectors up to which moments are added to, not rebuilt
 KEPT = 16  # keys whose metrics are cached, the most recently used
+KEPT_CHECKS = 4096  # keys of which is known that no fit is due
 LAYOUT = 2  # of the file; layout 1 stored the metric in a binary format of its own
 SAMPLE = 64  # vectors of each key by which another store's file is known, and as many at the end
 MIN_LIVE_SHARE = 0.5  # of the sample that must be live; with fewer a fit is due anyway
@@ -84,7 +85,8 @@ class Whitening:
         self._lock = threading.Lock()  # the fields below
         self._fitting = threading.Lock()  # one fit at a time
         self._fitted: OrderedDict[Key, Fitted] = OrderedDict()
-        self._checked: dict[Key, int] = {}  # the generation at which each key was last checked
+        # The generation at which each key was last checked; one that is forgotten is checked again.
+        self._checked: OrderedDict[Key, int] = OrderedDict()
         self._worker: threading.Thread | None = None
         self._closed = False
 
@@ -113,6 +115,9 @@ class Whitening:
                 return fitted.metric if fitted is not None else None
         with self._lock:
             self._checked[key] = generation
+            self._checked.move_to_end(key)
+            if len(self._checked) > KEPT_CHECKS:
+                self._checked.popitem(last=False)
         return fitted.metric if fitted is not None else None
 
     def _large(self, vectors: Callable[[Key], Vectors]) -> dict[Key, Fitted]:

@@ -280,7 +280,8 @@ EDGEMEM_API int32_t edgemem_bm25(const int32_t *docs, const uint16_t *counts, in
  * query     dim floats
  * scale     above 0
  * limit     0 or more
- * out       m * columns floats; receives the similarities. NaN products are ignored
+ * out       m * columns floats; receives the similarities. Products that are NaN or -infinity are
+ *           ignored
  *
  * Cosine: unit rows, a unit query, offset 0, scale 1, limit 1. Centred inner product under a
  * metric: the image and offset of edgemem_metric_query, with scale 1 / norm.
@@ -423,7 +424,8 @@ EDGEMEM_API int32_t edgemem_rms_norm_backward(const float *d_out, const uint16_t
 /* Gated unit: out = gate * sigmoid(z) * up, where z = gate for SILU, and for GELU's tanh form
  * z = 2 * sqrt(2 / pi) * (gate + 0.044715 * gate^3).
  *
- * gate_up     rows * 2 * size floats; each row has its size gates first; rows may be 0
+ * gate_up     rows * 2 * size floats; each row has its size gates first, of which none should be
+ *             beyond +-1e12; rows may be 0
  * activation  EDGEMEM_SILU or EDGEMEM_GELU
  * out         rows * size floats
  * halves      rows * 2 * size numbers; receives the upper 16 bits of gate_up, for the backward pass

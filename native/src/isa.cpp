@@ -52,7 +52,7 @@ const char *edgemem_status_text(int32_t status) {
     switch (status) {
         case EDGEMEM_OK: return "done";
         case EDGEMEM_ERR_NULL: return "a buffer that is needed is NULL";
-        case EDGEMEM_ERR_SIZE: return "a size is below its least, or an array does not fit in memory";
+        case EDGEMEM_ERR_SIZE: return "a size is outside its limits, or an array does not fit in memory";
         case EDGEMEM_ERR_ISA: return "this build or this processor lacks that instruction set";
         case EDGEMEM_ERR_RANGE: return "a position lies outside its buffer, or a parameter outside its range";
         default: return "unknown status";
