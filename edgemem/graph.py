@@ -18,17 +18,7 @@ from typing import NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.language import (
-    asks,
-    content_words,
-    denied,
-    held_since,
-    nicknames,
-    same_word,
-    without_pronoun,
-    word_spans,
-    words,
-)
+from edgemem import language
 from edgemem.results import ONE_AT_A_TIME, Entity, EntityType, Label, at_day, local_time
 from edgemem.runtime.encoder import Encoder, softmax
 from edgemem.runtime.lowrank import expert
@@ -103,14 +93,14 @@ def relations(
     valid_from. A state begins then, unless the fact says that it began earlier.
     """
     told_at = told_at or valid_from
-    in_turns = None if said is None else set(words(said))
+    in_turns = None if said is None else set(language.words(said))
     found = []
     for triple in triples(fact, encoder) if encoder is not None else ():
         if in_turns is not None and not _was_said(triple.target, in_turns):
             continue
         since = None
         if triple.label not in _UNDATED:
-            since = held_since(fact, triple.target.name, local_time(valid_from))
+            since = language.held_since(fact, triple.target.name, local_time(valid_from))
         begins = at_day(since) if since else None
         if triple.label in _STATES:
             begins = min(begins or told_at, told_at)
@@ -123,9 +113,9 @@ def _was_said(target: Entity, said: set[str]) -> bool:
     date always counts as said, and a person if the last word was."""
     if target.type == "date":
         return True
-    named = content_words(target.name)
+    named = language.content_words(target.name)
     named = named[-1:] if target.type == "person" else named
-    return all(same_word(word, said) for word in named)
+    return all(language.same_word(word, said) for word in named)
 
 
 def triples(fact: str, encoder: Encoder) -> list[NewRelation]:
@@ -134,8 +124,8 @@ def triples(fact: str, encoder: Encoder) -> list[NewRelation]:
     A question or a text of more than _WORDS words gives none. Of a denied target only "dislikes" is
     read. "her aunt" is left out unless the fact says whose aunt she is.
     """
-    spans = word_spans(fact)
-    if asks(fact) or not 1 < len(spans) <= _WORDS:
+    spans = language.word_spans(fact)
+    if language.asks(fact) or not 1 < len(spans) <= _WORDS:
         return []
     if (read := encoder.read(expert("relations"), fact)) is None:
         return []
@@ -146,10 +136,10 @@ def triples(fact: str, encoder: Encoder) -> list[NewRelation]:
     def said(run: Run) -> str:
         return fact[spans[run[0]][0] : spans[run[1]][1]]
 
-    called = dict(nicknames(fact))
+    called = dict(language.nicknames(fact))
     names: dict[Run, str] = {}
     for each in kept:  # "her father" is named by whose father he is: "Ana's father"
-        kin = without_pronoun(said(each.target))
+        kin = language.without_pronoun(said(each.target))
         if kin and each.types == ("person", "person"):
             names.setdefault(each.target, f"{said(each.source)}'s {kin}")
 
@@ -161,13 +151,13 @@ def triples(fact: str, encoder: Encoder) -> list[NewRelation]:
         NewRelation(entity(r.source, r.types[0]), r.label, entity(r.target, r.types[1]))
         for r in sorted(kept, key=lambda r: (r.source, r.target))
     ]
-    no = {word for clause in denied(fact) for word in clause}
+    no = {word for clause in language.denied(fact) for word in clause}
     return [
         t
         for t in found
         if t.source.name.casefold() != t.target.name.casefold()
-        and (t.label == "dislikes" or not no & {*content_words(t.target.name)})
-        and not any(without_pronoun(end.name) for end in (t.source, t.target))
+        and (t.label == "dislikes" or not no & {*language.content_words(t.target.name)})
+        and not any(language.without_pronoun(end.name) for end in (t.source, t.target))
     ]
 
 
