@@ -34,9 +34,9 @@ import numpy as np
 from bench import report
 from bench.locomo import ask
 from bench.questions import CATEGORIES, answerable, ingest
+from corpus.locomo import LocomoFile, read_locomo
 from corpus.readers import read_written
 from edgemem.memory import Memory
-from edgemem.pipeline.importers import LocomoFile, read_locomo
 from edgemem.retrieval.lexical import embedded_text, search_text
 from edgemem.runtime.embedder import Embedder
 

@@ -43,8 +43,8 @@ from bench import report
 from bench.compressors import KINDS, METHODS, Job, with_feature
 from bench.contexts import Case, cases
 from bench.reading import Kept, draft, read, score
+from corpus.locomo import read_locomo
 from edgemem.language import content_words, words
-from edgemem.pipeline.importers import read_locomo
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 

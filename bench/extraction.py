@@ -20,8 +20,9 @@ from typing import Any
 
 from bench import report
 from corpus.evaluate import rouge_1
+from corpus.locomo import read_locomo
 from corpus.readers import as_message, observations
-from edgemem.pipeline.importers import batches, read_locomo
+from edgemem.pipeline.importers import batches
 from edgemem.runtime.engine import Engine, Generation
 from edgemem.stages import extraction
 

@@ -32,12 +32,13 @@ from torch.nn import functional as F
 from bench import report
 from bench.graph import figures, labelled, read_triples
 from bench.lora import Encoder, batches, half, learn, optimizer, padded
-from edgemem.graph import reader
-from edgemem.graph.reader import DISTANCES, LABELS, LAYERS, LONGEST, TYPES, Run
+from edgemem import graph as reader
+from edgemem.graph import DISTANCES, LABELS, LAYERS, LONGEST, TYPES, Run
 from edgemem.language import without_pronoun, word_spans
-from edgemem.results import Entity, Triple
+from edgemem.results import Entity
 from edgemem.runtime import encoder as runtime
 from edgemem.runtime.embedder import MAX_TOKENS
+from edgemem.store import NewRelation
 
 HERE = Path(__file__).resolve().parent / "relations"
 WEIGHTS = report.DATA / "relations.npz"
@@ -47,7 +48,7 @@ SWAPPED = 0.7  # share of the names that a copy replaces
 NO_ENTITIES, HARD = 45, 4  # runs of a fact that are no entity; the likeliest, which are paired
 THRESHOLDS = (0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)
 
-Fact = tuple[str, list[Triple]]
+Fact = tuple[str, list[NewRelation]]
 
 
 @dataclass(frozen=True)
@@ -112,15 +113,15 @@ def with_others_names(facts: Sequence[Fact], seed: int = 0) -> list[Fact]:
     return made
 
 
-def _renamed(t: Triple, renamed: Any) -> Triple:
-    return Triple(
+def _renamed(t: NewRelation, renamed: Any) -> NewRelation:
+    return NewRelation(
         Entity(renamed(t.source.name), t.source.type),
         t.label,
         Entity(renamed(t.target.name), t.target.type),
     )
 
 
-def example(fact: str, triples: Sequence[Triple], encoder: runtime.Encoder) -> Example | None:
+def example(fact: str, triples: Sequence[NewRelation], encoder: runtime.Encoder) -> Example | None:
     """A fact as an Example, without triples whose ends are not in it; None if it is too long."""
     words = word_spans(fact)
     tokens = encoder.encode(fact)

@@ -50,12 +50,12 @@ from bench import report
 from corpus.annotated import store
 from corpus.readers import read_locomo
 from edgemem import Memory
-from edgemem.graph import reader
-from edgemem.graph.reader import LABELS, triples
+from edgemem import graph as reader
+from edgemem.graph import LABELS, triples
 from edgemem.language import asked_day, words
 from edgemem.pipeline import ingest
 from edgemem.pipeline.recall import evidence_of
-from edgemem.results import Entity, Label, Message, Scope, Triple, to_utc
+from edgemem.results import Entity, Label, Message, Scope, to_utc
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.encoder import Encoder
 from edgemem.runtime.lowrank import Expert, read
@@ -79,7 +79,7 @@ class Relation(NamedTuple):
 Labelled = dict[Relation, tuple[str, str]]
 
 
-def read_triples(file: Path) -> list[tuple[str, list[Triple]]]:
+def read_triples(file: Path) -> list[tuple[str, list[NewRelation]]]:
     """The facts of a file, each with its triples.
 
     Raises ValueError, naming the entry, if a line is no triple.
@@ -97,12 +97,12 @@ def read_triples(file: Path) -> list[tuple[str, list[Triple]]]:
             if not line.startswith("> ") or len(parts) != 3:
                 raise ValueError(f"{file}: {line!r} is no relation of {lines[0]!r}")
             (source, _, kind), (_, _, label), (target, _, of) = parts
-            triples.append(Triple(Entity(source, kind), label, Entity(target, of)))  # type: ignore[arg-type]
+            triples.append(NewRelation(Entity(source, kind), label, Entity(target, of)))  # type: ignore[arg-type]
         found.append((lines[0], triples))
     return found
 
 
-def labelled(triples: Iterable[Triple]) -> Labelled:
+def labelled(triples: Iterable[NewRelation]) -> Labelled:
     """Triples as they are compared, with the types of source and target."""
     return {
         Relation(_plain(t.source.name), t.label, _plain(t.target.name)): (

@@ -20,8 +20,8 @@ import numpy as np
 
 from bench import report
 from bench.questions import answerable
+from corpus.locomo import LocomoFile, read_locomo
 from edgemem.kernels.reference import zero_norm
-from edgemem.pipeline.importers import LocomoFile, read_locomo
 from edgemem.retrieval import metric as metrics
 from edgemem.retrieval.lexical import search_text
 from edgemem.runtime.embedder import Embedder

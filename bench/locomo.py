@@ -42,12 +42,13 @@ from bench.fit_fusion import gather, hits, leave_one_out, without
 from bench.questions import CATEGORIES, evidence, ingest
 from bench.vault import PASSPHRASE
 from corpus.evaluate import together, together_summary
+from corpus.locomo import LocomoFile, read_locomo
 from corpus.readers import read_locomo as read_annotated
 from edgemem import kernels
 from edgemem.config import load_settings
 from edgemem.language import content_words, same_word, words
 from edgemem.memory import Memory
-from edgemem.pipeline.importers import SHARES, LocomoFile, read_locomo
+from edgemem.pipeline.importers import SHARES
 from edgemem.retrieval.search import FEATURES, MATCHES
 from edgemem.retrieval.vectors import Dtype
 from edgemem.training import fleet

@@ -38,9 +38,9 @@ from numpy.typing import NDArray
 from bench import report
 from bench.alone import in_turns, on_one_core, one_thread_each, percentiles
 from bench.questions import answerable
+from corpus.locomo import LocomoFile, read_locomo
 from edgemem.language import STOP_WORDS
 from edgemem.memory import Memory
-from edgemem.pipeline.importers import LocomoFile, read_locomo
 from edgemem.pipeline.ingest import said
 from edgemem.results import Message
 from edgemem.runtime.embedder import Embedder

@@ -21,15 +21,15 @@ from corpus.phrases import phrases
 from edgemem.chat import Chat
 from edgemem.language import DAY_TEXT, asks_for_now, content_words
 from edgemem.memory import Memory
+from edgemem.pipeline.days import with_days
 from edgemem.pipeline.importers import batches
-from edgemem.pipeline.moved import with_days
 from edgemem.pipeline.recall import recall
 from edgemem.results import Event, Evidence, Message, Scope
 from edgemem.runtime.engine import Engine, Generation, Prompt, Stream
 from edgemem.stages import extraction, generation, intent, update
 from edgemem.stages.evidence import shown_text
+from edgemem.stages.extraction import Reading, label, readings
 from edgemem.stages.intent import TELLS, Want
-from edgemem.stages.reading import Reading, label, readings
 from edgemem.stages.reply import talk_prompt
 from edgemem.training.examples import STAGES, Example, Stage
 

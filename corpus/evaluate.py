@@ -36,8 +36,8 @@ from edgemem.config import load_settings
 from edgemem.errors import ContextOverflow
 from edgemem.language import words
 from edgemem.memory import Memory
+from edgemem.pipeline.days import with_days
 from edgemem.pipeline.importers import batches
-from edgemem.pipeline.moved import with_days
 from edgemem.pipeline.recall import recall
 from edgemem.results import Evidence
 from edgemem.runtime import experts
@@ -307,11 +307,11 @@ def update_rows(
     alone: list[tuple[str, str]] = []
     encoder: list[tuple[str, str]] = []
     stage: dict[str, list[tuple[str, str]]] = {"rule": [], "model": []}
+    events = {"event": {"enum": list(update.EVENTS)}}
+    schema = {"type": "object", "properties": events, "required": ["event"]}
     for situation in track(operations, "update"):
         (example,) = update_examples([situation], "")
-        answer = reader.generate(
-            example.prompt, max_tokens=32, schema=update.EXPERT_SCHEMA, stage="update"
-        )
+        answer = reader.generate(example.prompt, max_tokens=32, schema=schema, stage="update")
         alone.append((situation.event, json.loads(answer.text)["event"]))
         vectors = memory.embedder.embed([situation.fact, *situation.memories])
         near = [

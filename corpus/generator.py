@@ -36,7 +36,7 @@ from corpus.phrases import (
 from edgemem.language import content_words
 from edgemem.results import Event, Evidence
 from edgemem.stages import generation
-from edgemem.stages.reading import readings
+from edgemem.stages.extraction import readings
 from edgemem.training.examples import STAGES, Example, Stage
 
 _EVENTS: tuple[Event, ...] = get_args(Event)

@@ -61,6 +61,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, get_args
 
+from corpus import locomo
 from corpus.annotated import (
     Annotated,
     Exchange,
@@ -74,10 +75,9 @@ from corpus.annotated import (
 )
 from edgemem.errors import InputError
 from edgemem.language import absolute, moments, words, written
-from edgemem.pipeline import importers
-from edgemem.pipeline.importers import LocomoFile, batches, spaced
+from edgemem.pipeline.importers import batches, spaced
 from edgemem.results import Event, Message
-from edgemem.stages.reading import CONTEXT, label
+from edgemem.stages.extraction import CONTEXT, label
 from edgemem.stages.reply import NOTED
 
 _EVENTS: dict[str, Event] = {event: event for event in get_args(Event)}
@@ -406,7 +406,7 @@ def _told(messages: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 def read_locomo(path: Path) -> Annotated:
     """A file of one conversation, with its annotations. Raises InputError as the importer does."""
-    file, found = importers.read_locomo(path), locomo_pairs(path)
+    file, found = locomo.read_locomo(path), locomo_pairs(path)
     return Annotated(
         id=file.sample_id,
         messages=file.messages,
@@ -419,7 +419,7 @@ def read_locomo(path: Path) -> Annotated:
 
 def locomo_pairs(path: Path) -> list[Pair]:
     """The pairs of a LoCoMo file. A fact that cites several turns is of the last one."""
-    turns = [_Turn(raw) for raw in importers.read_locomo(path).messages]
+    turns = [_Turn(raw) for raw in locomo.read_locomo(path).messages]
     place = {turn.message["metadata"]["dia_id"]: i for i, turn in enumerate(turns)}
     for text, cited in observations(path):
         known = [place[id] for id in cited if id in place]
@@ -429,7 +429,7 @@ def locomo_pairs(path: Path) -> list[Pair]:
     return list(_pairs(turns))
 
 
-def locomo_questions(file: LocomoFile) -> list[Question]:
+def locomo_questions(file: locomo.LocomoFile) -> list[Question]:
     """The questions of a file whose evidence turns exist."""
     turn = {m["metadata"]["dia_id"]: as_evidence(as_message(m)) for m in file.messages}
     found = []

@@ -29,7 +29,7 @@ from edgemem.language import content_words
 from edgemem.results import Event, Evidence, Message, to_utc, utc_now
 from edgemem.runtime.engine import Engine
 from edgemem.stages import generation
-from edgemem.stages.reading import readings
+from edgemem.stages.extraction import readings
 from edgemem.training.examples import STAGES, Example, Stage
 
 Ask = Callable[[str], str]

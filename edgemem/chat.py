@@ -11,7 +11,7 @@ task, none for other talk. What the model can do (runtime/experts.py) decides ho
   dated notes beside the message. For an instruct model below HEEDS_PARAMS the bundled one
   acknowledges a message that only tells. If a client gave instructions or options, the model does
   that itself, without notes.
-- A question for whatever there is on some days lists what was told of them (pipeline/agenda.py).
+- A question for whatever there is on some days lists what was told of them (pipeline/days.py).
 - Below HEEDS_PARAMS an overview is in the user's own words. A model that can do neither of the
   above also quotes what bears on a task.
 - Below a refusal, or an answer that is not sure, stands what was told nearest to the question.
@@ -37,8 +37,7 @@ from edgemem.errors import EdgememError, InputError, ModelError
 from edgemem.inputs import spaced, text_of, time_of
 from edgemem.memory import Memory
 from edgemem.pipeline import looking, recall
-from edgemem.pipeline.agenda import agenda, days_asked
-from edgemem.pipeline.moved import with_days
+from edgemem.pipeline.days import agenda, days_asked, with_days
 from edgemem.pipeline.parts import expert_of
 from edgemem.results import (
     AddResults,
@@ -463,7 +462,7 @@ class Chat:
         try:
             if (judge := self._answers()) is None:
                 return asked
-            said = _whole(self._short_answer(judge, asked, evidence))
+            said = self._short_answer(judge, asked, evidence).whole()
         except ModelError:  # the conversing model is asked instead
             return asked
         if said.text == asked.unknown:
@@ -479,7 +478,8 @@ class Chat:
             if (reader := self._answers()) is None:
                 return asked
             told = self._told(asked.text, hits)
-            said = _whole(self._short_answer(reader, asked, told, quoting=True, guesses=False))
+            answer = self._short_answer(reader, asked, told, quoting=True, guesses=False)
+            said = answer.whole()
         except ModelError:
             return asked
         if said.text == asked.unknown:
@@ -659,11 +659,3 @@ def _without_model(asked: _Asked, instructions: str, *, free: bool) -> str | Non
         head = generation.FOR_A_TEXT if wants == "text" else generation.BEARING
         return generation.quoted(shown, head)
     return None
-
-
-def _whole(stream: Stream) -> Generation:
-    """A stream's result, after reading it to its end."""
-    for _ in stream:
-        pass
-    assert stream.result is not None
-    return stream.result

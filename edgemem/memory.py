@@ -18,13 +18,11 @@ from typing import IO, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem import inputs
+from edgemem import graph, inputs
 from edgemem.budget import Plan
 from edgemem.config import Settings, load_settings
 from edgemem.errors import EdgememError, InputError, ModelError, StoreError, StoreLocked
-from edgemem.graph import reader as graph
 from edgemem.pipeline import ingest, looking, upkeep
-from edgemem.pipeline.conflicts import conflicts
 from edgemem.pipeline.parts import Parts
 from edgemem.pipeline.subgraph import subgraph
 from edgemem.results import (
@@ -555,7 +553,8 @@ class Memory:
         Stores nothing. text: in the third person; the first person means the user. Raises
         InputError on a bad text.
         """
-        return conflicts(self, inputs.text_of(text), inputs.scope_of(user_id, agent_id, run_id))
+        scope = inputs.scope_of(user_id, agent_id, run_id)
+        return ingest.conflicts(self, inputs.text_of(text), scope)
 
     def get(self, id: str) -> MemoryItem | None:
         """A memory by its id, also an invalid or expired one; None if it is unknown or deleted."""

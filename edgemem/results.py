@@ -46,7 +46,6 @@ __all__ = [
     "Scope",
     "SearchResults",
     "Subgraph",
-    "Triple",
     "at_day",
     "changed",
     "local_time",
@@ -317,15 +316,6 @@ class Entity:
     name: str
     type: EntityType
     aliases: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Triple:
-    """A relation between two entities, as it is read from a text."""
-
-    source: Entity
-    label: Label
-    target: Entity
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,7 +48,7 @@ _TYPES = {"lives_in": "place", "works_at": "organisation"}
 
 def relate(tx: Transaction, id: str, *said: str) -> None:
     """Store what a memory says: "Ana lives_in Oslo", "Katarzyna/Kasia likes tea" with an alias."""
-    from edgemem.graph import reader
+    from edgemem import graph as reader
 
     new = []
     for line in said:

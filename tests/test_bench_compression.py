@@ -15,9 +15,9 @@ from bench.compression import WEIGHTS, _fit, _items, _rows
 from bench.compressors import KINDS, METHODS, Job
 from bench.contexts import CHARACTERS, Case, cases
 from bench.reading import Kept, score
+from corpus.locomo import LocomoFile
 from edgemem.compression.compress import Scores
 from edgemem.compression.layout import estimated_tokens
-from edgemem.pipeline.importers import LocomoFile
 from edgemem.runtime.engine import Engine
 
 SAID = [

@@ -16,11 +16,11 @@ from memorykit import BagOfWords, quick
 from bench import align, intents, longmemeval, mem_gallery, turns, updates
 from bench.scenarios import read_all
 from corpus.annotated import Labelled
+from corpus.locomo import read_locomo
 from edgemem.config import load_settings
 from edgemem.errors import ModelNotFound
 from edgemem.memory import Memory
 from edgemem.pipeline import upkeep
-from edgemem.pipeline.importers import read_locomo
 from edgemem.retrieval.lexical import search_text
 from edgemem.stages.intent import Intent
 

@@ -12,8 +12,15 @@ from hypothesis import strategies as st
 from edgemem.results import Message
 from edgemem.runtime import llama
 from edgemem.runtime.generation import Generation, allows, grammar_sampler
-from edgemem.stages.extraction import SURE, extract, parse, schema
-from edgemem.stages.reading import MAX_SENTENCES, PROMPT, worth_reading
+from edgemem.stages.extraction import (
+    MAX_SENTENCES,
+    PROMPT,
+    SURE,
+    extract,
+    parse,
+    schema,
+    worth_reading,
+)
 
 MONDAY = "2023-05-08T13:56:00.000+00:00"
 

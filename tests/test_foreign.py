@@ -119,7 +119,7 @@ def test_lines_are_read_with_all_that_they_say(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "told"),
     [
-        (b'{"memory": \xff}', "line 2 of .* is no JSON"),
+        (b'{"memory": \xff}', "line 2 of .* is not JSON"),
         ("no object", "line 2 of .* no JSON object"),
         ({"memory": " "}, "line 2 of .* the memory is empty"),
         ({"vector": [1]}, "line 2 of .* must be a string, not NoneType"),

@@ -6,7 +6,7 @@ import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from clikit import Run
@@ -18,7 +18,7 @@ from edgemem import Memory
 from edgemem.errors import InputError, StoreFull
 from edgemem.inputs import messages_of
 from edgemem.pipeline import importers
-from edgemem.pipeline.chat_exports import PROGRAMS
+from edgemem.pipeline.chat_exports import Program
 from edgemem.pipeline.importers import detect_format, read_chat_log, read_conversations
 
 StandIn = Callable[[FakeEngine], None]
@@ -238,7 +238,7 @@ def test_a_damaged_export_is_read_or_refused_and_what_is_read_can_be_stored(
     file = saved(tmp_path_factory.getbasetemp() / "mangled.json", [mangled(sound)])
     try:
         program = detect_format(file)
-        for log in read_conversations(file, program) if program in PROGRAMS else ():
+        for log in read_conversations(file, program) if program in get_args(Program) else ():
             assert not log.messages or messages_of(log.messages, None)
     except InputError:
         pass

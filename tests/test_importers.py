@@ -14,15 +14,14 @@ from clikit import Run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corpus.locomo import locomo_files, read_locomo
 from edgemem.errors import InputError
 from edgemem.pipeline.importers import (
     batches,
     detect_format,
     import_ids,
-    locomo_samples,
     read_chat_log,
     read_demo,
-    read_locomo,
     read_mem_gallery,
     spaced,
 )
@@ -95,7 +94,7 @@ def test_several_locomo_conversations_are_read_one_by_one(tmp_path: Path) -> Non
     first, second = locomo(), locomo()
     del second["sample_id"]
     path = write(tmp_path / "all.json", [first, second])
-    assert [s.sample_id for s in locomo_samples(path)] == ["conv-0", "all-2"]
+    assert [s.sample_id for s in locomo_files(path)] == ["conv-0", "all-2"]
     with pytest.raises(InputError, match="holds 2 LoCoMo conversations where one is expected"):
         read_locomo(path)
 

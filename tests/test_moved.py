@@ -9,7 +9,7 @@ from corpus import annotated
 from corpus.readers import read_written
 from edgemem.chat import Chat
 from edgemem.language import mentions, moved
-from edgemem.pipeline.moved import with_days
+from edgemem.pipeline.days import with_days
 from edgemem.results import Evidence, Message
 
 WHEN = "When is it?"

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from storekit import encoder
 
-from edgemem.graph import reader
-from edgemem.graph.reader import triples as read
-from edgemem.results import Triple
+from edgemem import graph as reader
+from edgemem.graph import triples as read
+from edgemem.store import NewRelation
 
 SAID = {
     "Ana's brother Bartek moved to Bergen.": {
@@ -60,7 +60,7 @@ NOT_SAID = (
 )
 
 
-def triples(fact: str) -> list[Triple]:
+def triples(fact: str) -> list[NewRelation]:
     return read(fact, encoder())
 
 

@@ -10,12 +10,13 @@ import pytest
 from clikit import invoke
 
 from edgemem import Memory
-from edgemem.graph import reader
+from edgemem import graph as reader
 from edgemem.pipeline.looking import described
 from edgemem.pipeline.recall import asked_at
-from edgemem.results import Evidence, Message, Triple, at_day, local_time
+from edgemem.results import Evidence, Message, at_day, local_time
 from edgemem.retrieval.lexical import query_terms, search_text
-from edgemem.stages import evidence, extraction, generation, reading
+from edgemem.stages import evidence, extraction, generation
+from edgemem.store import NewRelation
 
 pytestmark = pytest.mark.skipif(not hasattr(time, "tzset"), reason="the zone cannot be set here")
 
@@ -46,7 +47,7 @@ def test_a_turn_is_shown_with_the_day_on_which_it_was_said(zone):
     assert f"On {wanted[0]} November 2026, User asks" in generation.expert_prompt(
         "when?", [], "User", asked_at=LATE
     )
-    assert wanted[1] in reading.line(Message("user", "I moved yesterday.", LATE))
+    assert wanted[1] in extraction.line(Message("user", "I moved yesterday.", LATE))
 
 
 def test_a_fact_begins_at_the_midnight_of_its_day_here(zone):
@@ -73,7 +74,7 @@ def test_a_question_about_a_day_means_it_here(zone):
 def test_a_relation_holds_since_a_day_of_here(zone, monkeypatch):
     from edgemem.results import Entity
 
-    triple = Triple(Entity("User", "person"), "lives_in", Entity("Oslo", "place"))
+    triple = NewRelation(Entity("User", "person"), "lives_in", Entity("Oslo", "place"))
     monkeypatch.setattr(reader, "triples", lambda *_: [triple])
     (found,) = reader.relations(object(), "User has lived in Oslo for two days.", LATE)
     assert found.valid_from == at_day(day(zone, "2026-11-23", "2026-11-24"))

@@ -9,8 +9,8 @@ from memorykit import quick
 
 from corpus import readers
 from corpus.annotated import examples
+from corpus.locomo import read_locomo
 from edgemem.errors import InputError
-from edgemem.pipeline.importers import read_locomo
 from edgemem.stages.generation import NOT_KNOWN
 from edgemem.training import examples as files
 from edgemem.training.examples import Example

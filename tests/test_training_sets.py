@@ -16,9 +16,9 @@ from locomokit import write_locomo
 from bench import random_adapters
 from bench.random_adapters import QV, write_adapter
 from corpus import evaluate
+from corpus.locomo import read_locomo
 from corpus.readers import locomo_questions
 from edgemem.errors import InputError
-from edgemem.pipeline.importers import read_locomo
 from edgemem.runtime import experts
 from edgemem.runtime.engine import Engine
 from edgemem.runtime.models import sha256_of

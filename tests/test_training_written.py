@@ -19,8 +19,8 @@ from edgemem.errors import InputError
 from edgemem.runtime import models
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
+from edgemem.stages.extraction import readings
 from edgemem.stages.generation import NOT_KNOWN
-from edgemem.stages.reading import readings
 from edgemem.training import examples as files
 from edgemem.training.examples import Example, tokenized
 

@@ -54,7 +54,7 @@ def decided(event, old, new):
     ],
 )
 def test_the_same_words_again_are_dropped_without_an_expert(old, new):
-    assert decide(None, [new], [near(old)]) == [Op("NONE", 0, "m0", "rule")]
+    assert decide(None, [new], [near(old)]) == [Op("NONE", "m0", "rule")]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_the_same_words_again_are_dropped_without_an_expert(old, new):
 def test_no_rule_drops_or_ends_a_fact_that_says_anything_else(old, new):
     candidates = near(old, similarity=0.99)
     for engine in (None, Saying("DELETE", experts=())):
-        assert decide(engine, [new], [candidates]) == [Op("ADD", 0, None, "rule")]
+        assert decide(engine, [new], [candidates]) == [Op("ADD", None, "rule")]
 
 
 def test_a_model_without_an_expert_is_not_asked():
@@ -107,7 +107,7 @@ def test_a_model_without_an_expert_is_not_asked():
 )
 def test_what_is_true_of_one_person_is_not_compared_with_what_is_of_another(old, new):
     engine = Saying("DELETE")
-    assert decide(engine, [new], [near(old)]) == [Op("ADD", 0, None, "rule")]
+    assert decide(engine, [new], [near(old)]) == [Op("ADD", None, "rule")]
     assert engine.asked == []
 
 
@@ -115,7 +115,7 @@ def test_a_fact_that_names_the_person_is_compared():
     """ "Two men took the boiler out of Ana's flat" tells something about Ana."""
     old = near("Ana has a gas boiler")
     assert decide(Saying("DELETE"), ["Two men took the boiler out of Ana's flat"], [old]) == [
-        Op("DELETE", 0, "m0", "model")
+        Op("DELETE", "m0", "model")
     ]
 
 
@@ -129,7 +129,7 @@ def test_far_memories_are_not_compared():
 def test_what_the_rule_settles_never_reaches_the_expert():
     engine = Saying("DELETE")
     ops = decide(engine, ["Ana lives in Oslo", "Tom sings"], [near("Ana lives in Oslo"), []])
-    assert [(op.event, op.fact) for op in ops] == [("NONE", 0), ("ADD", 1)]
+    assert [op.event for op in ops] == ["NONE", "ADD"]
     assert engine.asked == []
 
 
@@ -167,7 +167,7 @@ def test_the_first_token_of_an_experts_event_tells_it(text, event):
     """A vocabulary may cut the word anywhere; what begins no event is taken for ADD."""
     old = near("Ana rides a red horse")
     (op,) = decide(Saying(text), ["Ana likes to ride a black horse"], [old])
-    assert op == Op(event, 0, None if event == "ADD" else "m0", "model")
+    assert op == Op(event, None if event == "ADD" else "m0", "model")
 
 
 def test_an_expert_is_asked_about_the_same_person_in_other_words():
@@ -175,14 +175,14 @@ def test_an_expert_is_asked_about_the_same_person_in_other_words():
     engine = Saying("N")
     old = near("Ana's cousin's biggest supporter is her mum", "Ana is supported by her mum")
     (op,) = decide(engine, ["Ana's biggest supporter is her mum"], [old])
-    assert op == Op("NONE", 0, "m1", "model")
+    assert op == Op("NONE", "m1", "model")
 
 
 def test_a_bench_asks_for_an_event_as_the_stage_does():
     """It once asked a second time for whatever had no schema."""
     engine = Saying("N")
     op = decide(Reader(engine), ["Ana likes to ride a horse"], [near("Ana rides a red one")])
-    assert op == [Op("NONE", 0, "m0", "model")] and len(engine.asked) == 1
+    assert op == [Op("NONE", "m0", "model")] and len(engine.asked) == 1
 
 
 def test_the_nearest_memory_that_the_expert_means_is_taken_whatever_the_order():
@@ -191,7 +191,7 @@ def test_the_nearest_memory_that_the_expert_means_is_taken_whatever_the_order():
         Candidate("near", "Ana has 2 cats", 0.9),
     ]
     (op,) = decide(Saying("DELETE"), ["Ana has three cats"], [candidates])
-    assert op == Op("DELETE", 0, "near", "model")
+    assert op == Op("DELETE", "near", "model")
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_a_number_that_is_put_right_ends_no_memory_without_it():
 )
 def test_nothing_drops_a_name_a_number_a_date_or_a_not(event, old, new):
     engine = Saying(event)
-    assert decide(engine, [new], [near(old)]) == [Op("ADD", 0, None, "model")]
+    assert decide(engine, [new], [near(old)]) == [Op("ADD", None, "model")]
     assert len(engine.asked) == 1
 
 
@@ -277,7 +277,7 @@ facts_of = st.lists(
 def test_every_fact_has_one_operation_on_a_memory_that_exists(facts, olds, similarity, event):
     candidates = near(*olds, similarity=similarity)
     ops = decide(Saying(event), facts, [candidates] * len(facts))
-    assert [op.fact for op in ops] == list(range(len(facts)))
+    assert len(ops) == len(facts)
     for op in ops:
         assert (op.target is None) == (op.event == "ADD")
         assert op.target is None or op.target in {c.id for c in candidates}

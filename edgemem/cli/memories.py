@@ -530,7 +530,7 @@ def _import_turns(
     infer: bool,
 ) -> dict[str, int]:
     if shape == "locomo":
-        conversations = [(s.sample_id, s.messages) for s in importers.locomo_samples(path)]
+        conversations = importers.read_locomo(path)
     elif shape == "mem-gallery":
         conversations = [(Path(path).stem, importers.read_mem_gallery(path))]
     else:

@@ -32,14 +32,7 @@ from edgemem.results import ImageMime, Picture, to_utc
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = [
-    "MAX_BYTES",
-    "THUMBNAIL",
-    "outgoing",
-    "pixels",
-    "read",
-    "square",
-]
+__all__ = ["MAX_BYTES", "THUMBNAIL", "outgoing", "pixels", "read", "square"]
 
 MAX_BYTES = 33_554_432
 MAX_PIXELS = 50_000_000

@@ -24,6 +24,7 @@ from edgemem.language.en import NUMBER_WORDS
 
 __all__ = [
     "DAY_TEXT",
+    "MONTHS",
     "TIME_WORDS",
     "UNCUT",
     "absolute",
@@ -31,7 +32,6 @@ __all__ = [
     "moments",
     "on_day",
     "phrase",
-    "without_other_days",
     "written",
 ]
 

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from edgemem.errors import InputError
 from edgemem.inputs import MAX_ID_CHARS
 from edgemem.results import to_utc
 
-__all__ = ["PROGRAMS", "ChatLog", "Program", "conversations", "program_of", "said_by"]
+__all__ = ["ChatLog", "Program", "conversations", "program_of", "said_by"]
 
 Program = Literal["chatgpt", "claude", "telegram", "openai"]
-PROGRAMS: tuple[str, ...] = get_args(Program)
 _ASSISTANTS = {"assistant", "ai", "bot", "model"}
 _TITLE_CHARS = 200
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from edgemem.errors import InputError
 from edgemem.inputs import metadata_of, scope_of, text_of, time_of
+from edgemem.pipeline.importers import parsed, unreadable
 from edgemem.pipeline.upkeep import batched, sample_of
 from edgemem.results import Aligned, Scope, utc_now
 from edgemem.retrieval import alignment
@@ -85,9 +86,7 @@ def import_foreign(
 
 
 def _in_our_space(
-    items: Sequence[NewMemory],
-    embedder: Embedder,
-    on_progress: Callable[[int, int], None] | None,
+    items: Sequence[NewMemory], embedder: Embedder, on_progress: Callable[[int, int], None] | None
 ) -> tuple[dict[str, Vectors], int]:
     """The vectors of each item in the embedder's space, by id, and how many items were mapped."""
     made: dict[str, Vectors] = {}
@@ -151,7 +150,7 @@ def _memory(id: object, row: Any, vector: Any, scope: Scope, where: str) -> NewM
 def _lines(path: Path, scope: Scope) -> Iterator[NewMemory]:
     for number, line in enumerate(_read(path).splitlines(), 1):
         if line.strip():
-            row = _json(line, where := f"line {number} of {path}")
+            row = parsed(line, where := f"line {number} of {path}")
             given = row if isinstance(row, dict) else {}
             id = given.get("id") or given.get("memory")
             yield _memory(id, row, given.get("vector"), scope, where)
@@ -173,7 +172,7 @@ def _folder(path: Path, scope: Scope) -> Iterator[NewMemory]:
         )
     for index in indexes:
         docs, vectors = index.with_suffix(".json"), _flat(index)
-        held = _json(_read(docs), str(docs))
+        held = parsed(_read(docs), str(docs))
         try:
             rows = [(id, held["docstore"][id], vectors[int(place)])
                     for place, id in held["index_to_id"].items()]  # fmt: skip
@@ -197,11 +196,4 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except (OSError, ValueError) as exc:
-        raise InputError(f"Cannot read {path}: {exc}. Give a file that you may read.") from exc
-
-
-def _json(text: bytes, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as exc:
-        raise InputError(f"{where} is no JSON ({exc}). Correct it, or give another.") from exc
+        raise unreadable(path, exc) from exc

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from edgemem.errors import InputError
+from edgemem.language import MONTHS
 from edgemem.pipeline.chat_exports import ChatLog, Program, conversations, program_of, said_by
 from edgemem.results import to_utc
 
@@ -32,20 +33,19 @@ __all__ = [
     "FORMS",
     "IMPORT_ID",
     "SHARES",
-    "ChatLog",
     "Demo",
     "Format",
-    "LocomoFile",
     "batches",
     "detect_format",
     "import_ids",
-    "locomo_samples",
+    "parsed",
     "read_chat_log",
     "read_conversations",
     "read_demo",
     "read_locomo",
     "read_mem_gallery",
     "spaced",
+    "unreadable",
 ]
 
 Format = Literal["edgemem", "locomo", "mem-gallery", "chat", Program, "memories"]
@@ -74,15 +74,6 @@ SECONDS_PER_TURN = 5
 
 
 @dataclass(frozen=True)
-class LocomoFile:
-    """One conversation of LoCoMo. messages: as `Memory.add` takes them. qa: as in the file."""
-
-    sample_id: str
-    messages: list[dict[str, Any]]
-    qa: list[dict[str, Any]]
-
-
-@dataclass(frozen=True)
 class DemoSession:
     """One sitting of a demo's conversation. date: ISO-8601 UTC."""
 
@@ -94,7 +85,6 @@ class DemoSession:
 class Demo:
     """A conversation to play, and questions with the answers that count as right."""
 
-    name: str
     user_id: str
     sessions: list[DemoSession]
     questions_date: str
@@ -128,7 +118,7 @@ def detect_format(path: str | Path) -> Format:
         with open(path, "rb") as file:
             first = file.readline().strip()
     except (OSError, ValueError) as exc:
-        raise _unreadable(path, exc) from exc
+        raise unreadable(path, exc) from exc
     try:
         row = json.loads(first)
     except (ValueError, RecursionError):
@@ -159,7 +149,7 @@ def detect_format(path: str | Path) -> Format:
 _EXPORTED = ("sealed", "turn", "memory", "history", "pending", "relation", "never_send", "image")
 
 
-def _unreadable(path: str | Path, exc: Exception) -> InputError:
+def unreadable(path: str | Path, exc: Exception) -> InputError:
     why = exc.strerror if isinstance(exc, OSError) else exc
     return InputError(f"Cannot read {path}: {why}. Give a file that you may read.")
 
@@ -178,7 +168,7 @@ def _read_text(path: str | Path) -> str:
     except InputError:
         raise
     except (OSError, ValueError) as exc:
-        raise _unreadable(path, exc) from exc
+        raise unreadable(path, exc) from exc
 
 
 def _read_zip(path: str | Path, file: IO[bytes]) -> bytes:
@@ -218,11 +208,15 @@ def _is_chat(name: str) -> bool:
 
 
 def _read_json(path: str | Path) -> Any:
-    text = _read_text(path)
+    return parsed(_read_text(path), str(path))
+
+
+def parsed(text: str | bytes, where: str) -> Any:
+    """A text's JSON. Raises InputError, naming the place, if it is none."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as exc:
-        raise InputError(f"{path} is not JSON: {exc}. Correct it, or give another file.") from exc
+        raise InputError(f"{where} is not JSON: {exc}. Correct it, or give another file.") from exc
 
 
 def _read_json_lines(path: str | Path) -> Any:
@@ -246,34 +240,18 @@ def _read_json_lines(path: str | Path) -> Any:
 
 # -- LoCoMo --------------------------------------------------------------------------------------
 
-# Not the calendar module's names: those follow the locale.
-_MONTHS = (
-    "january", "february", "march", "april", "may", "june",
-    "july", "august", "september", "october", "november", "december",
-)  # fmt: skip
+_MONTHS = [name.lower() for name in MONTHS]
 _LOCOMO_TIME = re.compile(
     r"\s*(\d{1,2}):(\d{2})\s*([ap])\.?m\.?\s+on\s+(\d{1,2})\s+([a-z]+),?\s+(\d{4})\s*", re.I
 )
 
 
-def read_locomo(path: str | Path) -> LocomoFile:
-    """The one conversation of a LoCoMo file, `{"conversation": {…}, "qa": […]}`.
+def read_locomo(path: str | Path) -> list[tuple[str, list[dict[str, Any]]]]:
+    """The conversations of a LoCoMo file, `{"conversation": {…}}` or a list: (id, messages) each.
 
     A message's content is the turn's text, with the caption of its photo if it has one; its time
-    is the session's, taken as UTC, plus a few seconds per turn. Raises InputError on a file of
-    another shape or with several conversations.
+    is the session's, taken as UTC, plus a few seconds per turn. Raises InputError on another shape.
     """
-    samples = locomo_samples(path)
-    if len(samples) != 1:
-        raise InputError(
-            f"{path} holds {len(samples)} LoCoMo conversations where one is expected. "
-            "Split it into one file for each."
-        )
-    return samples[0]
-
-
-def locomo_samples(path: str | Path) -> list[LocomoFile]:
-    """Every conversation of a LoCoMo file, which may hold one or a list of them."""
     raw = _read_json(path)
     samples = raw if isinstance(raw, list) else [raw]
     stem = Path(path).stem
@@ -283,7 +261,7 @@ def locomo_samples(path: str | Path) -> list[LocomoFile]:
     ]
 
 
-def _locomo_sample(raw: Any, where: str, name: str) -> LocomoFile:
+def _locomo_sample(raw: Any, where: str, name: str) -> tuple[str, list[dict[str, Any]]]:
     conversation = raw.get("conversation") if isinstance(raw, Mapping) else None
     if not isinstance(conversation, Mapping):
         raise InputError(f"{where} has no object 'conversation', so it is not a LoCoMo file.")
@@ -296,12 +274,19 @@ def _locomo_sample(raw: Any, where: str, name: str) -> LocomoFile:
             raise InputError(f"{where}: session_{number} is no list of turns.")
         if turns:
             start = _locomo_time(conversation.get(f"session_{number}_date_time"), where, number)
-            for position, turn in enumerate(turns):
-                messages.append(_locomo_turn(turn, start, position, number, sample_id, where))
-    qa = raw.get("qa", [])
-    if not isinstance(qa, list):
-        raise InputError(f"{where}: 'qa' is no list of questions.")
-    return LocomoFile(sample_id, messages, qa)
+        for position, turn in enumerate(turns):
+            if (texts := _texts(turn, "speaker", "text", "dia_id")) is None:
+                raise InputError(
+                    f"{where}: turn {position + 1} of session_{number} lacks one of the texts "
+                    "'speaker', 'text' and 'dia_id'."
+                )
+            speaker, text, id = texts
+            if caption := turn.get("blip_caption"):
+                text = f"{text} {SHARES}{caption}]".strip()
+            about = {"speaker": speaker, "session": number, "dia_id": id, "sample_id": sample_id}
+            said = {"role": "user", "name": speaker, "content": text, "metadata": about}
+            messages.append({**said, "timestamp": spaced(start, position)})
+    return sample_id, messages
 
 
 _SESSION = re.compile(r"session_(0|[1-9][0-9]{0,8})")
@@ -313,44 +298,13 @@ def _locomo_time(text: object, where: str, number: int) -> datetime:
         if match is None:
             raise ValueError("no such time")
         hour, minute, half, day, month, year = match.groups()
-        return datetime(
-            int(year),
-            _MONTHS.index(month.lower()) + 1,
-            int(day),
-            _hour(int(hour), half),
-            int(minute),
-            tzinfo=UTC,
-        )
+        time = _hour(int(hour), half), int(minute)
+        return datetime(int(year), _MONTHS.index(month.lower()) + 1, int(day), *time, tzinfo=UTC)
     except ValueError as exc:
         raise InputError(
             f"{where}: session_{number}_date_time is {text!r}; it must look like "
             "'1:56 pm on 8 May, 2023'."
         ) from exc
-
-
-def _locomo_turn(
-    turn: Any, start: datetime, position: int, session: int, sample_id: str, where: str
-) -> dict[str, Any]:
-    if (texts := _texts(turn, "speaker", "text", "dia_id")) is None:
-        raise InputError(
-            f"{where}: turn {position + 1} of session_{session} lacks one of the texts "
-            "'speaker', 'text' and 'dia_id'."
-        )
-    speaker, text, dia_id = texts
-    if caption := turn.get("blip_caption"):
-        text = f"{text} {SHARES}{caption}]".strip()
-    return {
-        "role": "user",
-        "name": speaker,
-        "content": text,
-        "timestamp": spaced(start, position),
-        "metadata": {
-            "speaker": speaker,
-            "session": session,
-            "dia_id": dia_id,
-            "sample_id": sample_id,
-        },
-    }
 
 
 # -- Mem-Gallery ---------------------------------------------------------------------------------
@@ -398,7 +352,7 @@ def read_mem_gallery(path: str | Path, *, captions: bool = True) -> list[dict[st
 def read_conversations(path: str | Path, program: str) -> list[ChatLog]:
     """The conversations that another chat program wrote, as JSON or as lines of it.
 
-    program: one of `chat_exports.PROGRAMS`. Raises InputError on a file of another shape.
+    program: one of `Program`. Raises InputError on a file of another shape.
     """
     return conversations(_read_json_lines(path), program, str(path))
 
@@ -629,7 +583,6 @@ def read_demo(path: str | Path) -> Demo:
             raise InputError(f"{where} lacks the text 'question', or an answer is no text.")
         questions.append({"question": question["question"], "answers": answers})
     return Demo(
-        name=str(raw.get("name") or Path(path).stem),
         user_id=str(raw.get("user_id") or "demo"),
         sessions=sessions,
         questions_date=_date(raw, "questions_date", f"{path}"),

@@ -21,17 +21,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemem import graph
 from edgemem.errors import EdgememError, ModelError, StoreError, StoreLocked
-from edgemem.graph import reader as graph
 from edgemem.inputs import NO_WORDS
+from edgemem.language import Statement, in_third_person, same_word
 from edgemem.pipeline.importers import IMPORT_ID
 from edgemem.pipeline.parts import expert_of
 from edgemem.results import (
     Change,
+    Conflict,
+    Label,
     MemoryItem,
     Message,
     Picture,
     Query,
+    Relation,
     Scope,
     changed,
     to_utc,
@@ -41,8 +45,8 @@ from edgemem.retrieval.lexical import embedded_text, search_text
 from edgemem.retrieval.search import refresh
 from edgemem.runtime.experts import reader_of
 from edgemem.stages import extraction, update
-from edgemem.stages.reading import CONTEXT
 from edgemem.store import NewMemory, NewRelation, PendingItem, StoredTurn
+from edgemem.store.relations import relations_of
 from edgemem.store.writing import Transaction
 
 if TYPE_CHECKING:
@@ -54,6 +58,7 @@ __all__ = [
     "Told",
     "added",
     "conclude",
+    "conflicts",
     "is_searchable",
     "leave_unread",
     "nearest",
@@ -71,6 +76,9 @@ __all__ = [
 EXTRACT = "extract"
 _DIGEST = re.compile("[0-9a-f]{32}")  # of `import_ids`; anything else is the app's own
 NEAREST = 10  # Mem0's s: memories that a new fact is compared with
+_COMPARED = 50  # facts that are compared
+_DENIED = 0.6  # share of the shorter fact's content words that a denial must share with the other
+_OPPOSITE: dict[Label, Label] = {"likes": "dislikes", "dislikes": "likes"}
 _FIRST_RETRY_S, _LAST_RETRY_S = 60.0, 86_400.0  # doubled from one failure to the next
 
 Vectors = NDArray[np.float32]
@@ -283,17 +291,14 @@ def _extract_and_update(memory: Memory, item: PendingItem) -> list[Change]:
     turns = list(memory.store.turns(item.payload["turns"]).values())
     engine = expert_of(memory, "extraction", memory.engine)
     way = reader_of(engine, "extraction", memory.settings.reader)
-    before = memory.settings.context_turns if way == "quote" else CONTEXT
+    before = memory.settings.context_turns if way == "quote" else extraction.CONTEXT
     context: list[StoredTurn] = []
     if turns and before:
         context = memory.store.recent_turns(item.scope, before=turns[0].id, limit=before)
         standing = memory.store.standing_turns([t.id for t in context])
         context = [t for t in context if t.id in standing]
     found = extraction.extract(
-        engine,
-        [_message(t) for t in turns],
-        context=[_message(t) for t in context],
-        reader=way,
+        engine, [_message(t) for t in turns], context=[_message(t) for t in context], reader=way
     )
     return conclude(memory, item, context, turns, found)
 
@@ -349,8 +354,8 @@ def conclude(
         # Somebody may have edited, ended or deleted one while the model read.
         now = memory.store.get(list(compared))
         known = {id: m for id, m in compared.items() if now.get(id) == m}
-        for op in ops:
-            changes += _apply(tx, op, facts[op.fact], known, last_told, graph.version(encoder))
+        for op, new in zip(ops, facts, strict=True):
+            changes += _apply(tx, op, new, known, last_told, graph.version(encoder))
         tx.finish_pending(piece.id)
     return changes
 
@@ -440,3 +445,49 @@ def _ended_at(old: MemoryItem | NewMemory, new: MemoryItem | NewMemory, told: st
     """
     began = old.valid_from or ""
     return told if began > told else max(new.valid_from or told, began)
+
+
+# -- what a statement contradicts --------------------------------------------------------------
+
+
+def conflicts(memory: Memory, text: str, scope: Scope) -> list[Conflict]:
+    """The facts of a scope that a statement contradicts, the most similar first; writes nothing.
+
+    Two facts contradict each other if they give somebody two targets of a relation that has one at
+    a time (lives_in), if they say that something is liked and disliked, or if one denies what the
+    other says. text: about somebody by name; the first person means the user.
+    """
+    statement = in_third_person(text, graph.USER)
+    vector = memory.embedder.embed_query(statement)
+    query = Query(statement, scope, kinds=frozenset({"fact"}), top_k=_COMPARED)
+    new = graph.relations(memory.encoder, statement, utc_now())
+    said = Statement.of(statement)
+    found = []
+    for item, cosine in nearest(memory, query, vector):
+        label = _at_odds(new, relations_of(memory.store, [item.id], scope))
+        if label is not None or _denies(said, Statement.of(item.memory)):
+            found.append(Conflict(**vars(item), score=max(0.0, cosine), label=label))
+    return found
+
+
+def _at_odds(new: list[NewRelation], old: list[Relation]) -> Label | None:
+    """The label of a new relation that cannot hold together with an old one, or None."""
+    for one in new:
+        for other in old:
+            if one.source.name.casefold() != other.source.casefold():
+                continue
+            same = one.target.name.casefold() == other.destination.casefold()
+            if one.label == other.relationship and one.label in graph.FUNCTIONAL and not same:
+                return one.label
+            if _OPPOSITE.get(one.label) == other.relationship and same:
+                return one.label
+    return None
+
+
+def _denies(one: Statement, other: Statement) -> bool:
+    """Whether one of two facts about the same person negates the other in much the same words."""
+    if one.negated == other.negated or one.person != other.person:
+        return False
+    less, more = sorted((one.content, other.content), key=len)
+    shared = sum(same_word(word, more) for word in less)
+    return bool(less) and shared >= _DENIED * len(less)

@@ -72,7 +72,6 @@ class Retold(NamedTuple):
 
     old: MemoryItem
     caption: str | None
-    caption_by: str | None
     words: dict[str, Any]
 
 
@@ -172,14 +171,15 @@ def retold(memory: Memory, old: MemoryItem, text: str | None) -> list[Retold]:
         if item.image and seen and item.image.caption == old.memory[:MAX_CAPTION_CHARS]:
             caption = text and text[:MAX_CAPTION_CHARS]
             words = _reworded(memory, item, replace(seen, caption=caption))
-            found.append(Retold(item, caption, item.image.caption_by, words))
+            found.append(Retold(item, caption, words))
     return found
 
 
 def retell(tx: Transaction, photos: Iterable[Retold]) -> None:
     """Store what `retold` has found."""
-    for old, caption, by, words in photos:
-        tx.set_caption(old.id, caption, by if caption else None)
+    for old, caption, words in photos:
+        by = old.image.caption_by if old.image and caption else None
+        tx.set_caption(old.id, caption, by)
         tx.update_memory(old.id, **words)
 
 

@@ -12,30 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
+from functools import cache
+from io import BytesIO
 from itertools import islice, zip_longest
-from typing import TYPE_CHECKING
+from math import log
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.language import (
-    asked_day,
-    asked_whom,
-    asks_for_now,
-    asks_for_past,
-    asks_of_a_day,
-    content_words,
-    day_text,
-    is_question,
-    leans_back,
-    named,
-    parts_of,
-    sentences,
-    share,
-)
-from edgemem.pipeline.lasting import KINDS, lasting
-from edgemem.results import Evidence, Hit, Message, Scope, at_day, local_time
+from edgemem import language
+from edgemem.pipeline.ingest import nearest
+from edgemem.results import Evidence, Hit, Message, Query, Scope, at_day, local_time
 from edgemem.retrieval.search import RELEVANT
+from edgemem.runtime.lowrank import expert_file
 from edgemem.stages.intent import only_asks
 from edgemem.store import StoredTurn
 
@@ -43,11 +33,14 @@ if TYPE_CHECKING:
     from edgemem.memory import Memory
 
 __all__ = [
+    "KINDS",
+    "LIKELY",
     "asked_at",
     "bearing",
     "clock",
     "evidence_of",
     "known",
+    "lasting",
     "near_misses",
     "notes",
     "overview",
@@ -58,6 +51,13 @@ __all__ = [
     "told_of",
     "within",
 ]
+
+Kind = Literal["constraint", "person", "circumstance"]
+"""constraint: an allergy, an illness, a diet, a fear. person: who somebody is to the user, a name,
+an animal. circumstance: work, home, age, tastes, a routine."""
+KINDS: tuple[Kind, ...] = get_args(Kind)
+LIKELY = 0.5
+"""The probability from which a memory counts as one of a kind."""
 
 _MAX_EVIDENCE = 8  # turns and facts whose sentences are compared with the question
 _WORDS_WEIGHT = 0.3  # of the share of the question's words in a sentence, beside the cosine's 1
@@ -74,12 +74,13 @@ _PARTS, _OF_A_PART = 6, 4  # parts of a task that are searched for, hits of each
 _QUOTED = 3  # sentences beside an answer that is not reliable
 _NEWEST = 100  # facts; as many as the window could hold
 _LETTER, _RUNS_ON = 32, 0.8  # least characters, and share of the longest line, of one that runs on
+_LASTING = 16  # memories of a kind
 _CLOCK = 0.42  # cosine from which a question is about the day or the time
 
 
 def asked_at(question: str, said_at: str) -> str | None:
     """The time that a question about the past asks about, ISO-8601 UTC; None if it names none."""
-    day = asked_day(question, local_time(said_at))
+    day = language.asked_day(question, local_time(said_at))
     return None if day is None else at_day(day, hour=12)
 
 
@@ -112,8 +113,8 @@ def recall(
     else:
         found = _nearest_sentences(memory, question, found)
     best = found[:most][::-1]
-    past = asks_for_past(question) or asks_of_a_day(question)
-    newest_last = asks_for_now(question) or (whole and not past)
+    past = language.asks_for_past(question) or language.asks_of_a_day(question)
+    newest_last = language.asks_for_now(question) or (whole and not past)
     return _oldest_first(best) if newest_last else tuple(best)
 
 
@@ -126,21 +127,21 @@ def quotes(memory: Memory, question: str, hits: Sequence[Hit]) -> tuple[Evidence
 
 def near_misses(memory: Memory, question: str, hits: Sequence[Hit]) -> tuple[Evidence, ...]:
     """What stands below a refusal: of the same sentences those with a word of the question."""
-    asked = content_words(question)
-    return tuple(e for e in quotes(memory, question, hits) if share(asked, e.text) > 0)
+    asked = language.content_words(question)
+    return tuple(e for e in quotes(memory, question, hits) if language.share(asked, e.text) > 0)
 
 
 def clock(memory: Memory, question: str, said_at: str) -> tuple[Evidence, ...]:
     """The present day and time as evidence, if a question is about them: no memory tells them."""
     now = local_time(said_at)
-    today = f"Today is {day_text(now, named=True)}, and the time is {now[11:16]}."
+    today = f"Today is {language.day_text(now, named=True)}, and the time is {now[11:16]}."
     asked, told = memory.embedder.embed([question, today])
     return (Evidence(today),) if asked @ told >= _CLOCK else ()
 
 
 def _shortened(memory: Memory, question: str, evidence: Evidence) -> Evidence:
     """An assistant's turn cut to its sentences nearest to the question; other evidence as it is."""
-    parts = sentences(evidence.text)
+    parts = language.sentences(evidence.text)
     if evidence.speaker != _ASSISTANT or len(parts) <= _SENTENCES:
         return evidence
     order = np.argsort(-_nearness(memory, question, parts, _LIKELY), kind="stable")
@@ -155,8 +156,8 @@ def _nearness(
 
     most: embed only so many texts, those that share most words; the others are at -inf.
     """
-    asked = content_words(question)
-    shares = np.array([share(asked, part) for part in parts], np.float32)
+    asked = language.content_words(question)
+    shares = np.array([language.share(asked, part) for part in parts], np.float32)
     likely = np.sort(np.argsort(-shares, kind="stable")[:most])
     vectors = memory.embedder.embed([question, *(parts[i] for i in likely)])
     near = np.full(len(parts), -np.inf, np.float32)
@@ -174,8 +175,8 @@ def _nearest_sentences(memory: Memory, question: str, found: Sequence[Evidence])
     split = [
         replace(evidence, text=sentence, turn=None)
         for evidence in found
-        for sentence in sentences(evidence.text)
-        if not is_question(sentence)
+        for sentence in language.sentences(evidence.text)
+        if not language.is_question(sentence)
     ]
     if not split:
         return []
@@ -192,7 +193,7 @@ def sources(shown: Sequence[Evidence]) -> tuple[Hit, ...]:
 
 def telling(messages: Sequence[Message]) -> list[Evidence]:
     """The user's messages of a conversation as evidence, in their order, without pure questions."""
-    told = (message for message in messages if not is_question(message.content))
+    told = (message for message in messages if not language.is_question(message.content))
     return [Evidence(message.content, message.timestamp, "User") for message in told]
 
 
@@ -236,6 +237,33 @@ def known(
     return taken
 
 
+def lasting(memory: Memory, scope: Scope, kind: Kind) -> list[Hit]:
+    """The memories that most likely tell something lasting of a kind, the likeliest first.
+
+    For each kind a logistic regression over the embedding says how probable that is. Its weights
+    are a direction, so the index finds these memories as it finds the nearest ones to a query. No
+    search scored them, so their score is 0. There are none with another embedder than that of the
+    weights, which `python -m bench.fit_lasting` fits.
+    """
+    weights = _weights()
+    if memory.embedder.model_id != str(weights["embedder"]):
+        return []
+    column = KINDS.index(kind)
+    vector, bias = weights["vector"][:, column], float(weights["bias"][column])
+    length = float(np.linalg.norm(vector))
+    least = (log(LIKELY / (1 - LIKELY)) - bias) / length  # cosine to the direction
+    found = nearest(memory, Query(kind, scope, top_k=_LASTING), vector / length)
+    return [Hit.of(item, 0.0) for item, cosine in found if cosine >= least]
+
+
+@cache
+def _weights() -> dict[str, NDArray[np.float32]]:
+    """vector: (dim, len(KINDS)); bias: (len(KINDS),). embedder: id of the model whose embeddings
+    they are fitted to, a string."""
+    with np.load(BytesIO(expert_file("lasting"))) as saved:
+        return dict(saved)
+
+
 def overview(
     memory: Memory, question: str, hits: Sequence[Hit], *, most: int
 ) -> tuple[Evidence, ...]:
@@ -246,9 +274,11 @@ def overview(
     """
     told = _that_tell(memory, hits)
     found = evidence_of(memory, None, told)
-    names = named(question, (evidence.text for evidence in found))
+    names = language.named(question, (evidence.text for evidence in found))
     near = {hit.id for hit in within(told, _BEARS if names else _OF_THE_BEST)}
-    kept = (e for e in found if (e.source and e.source.id in near) or share(names, e.text) > 0)
+    kept = (
+        e for e in found if (e.source and e.source.id in near) or language.share(names, e.text) > 0
+    )
     return _oldest_first(list(islice(kept, most)))
 
 
@@ -259,12 +289,12 @@ def told_of(
 
     A short answer would be whatever the likeliest of these turns says of anybody.
     """
-    if not (whom := asked_whom(question)):
+    if not (whom := language.asked_whom(question)):
         return ()
     found = evidence_of(memory, None, _that_tell(memory, hits))
-    if not {*whom} <= {*named(question, (evidence.text for evidence in found))}:
+    if not {*whom} <= {*language.named(question, (evidence.text for evidence in found))}:
         return ()
-    return _oldest_first([e for e in found if share(whom, e.text) > 0][:most])
+    return _oldest_first([e for e in found if language.share(whom, e.text) > 0][:most])
 
 
 def bearing(
@@ -279,7 +309,7 @@ def bearing(
     rows: list[Sequence[Hit]] = [hits]
     if advice:  # no search scored these, so all stay
         rows.append(lasting(memory, scope, "constraint"))
-    for part in parts_of(task)[:_PARTS]:
+    for part in language.parts_of(task)[:_PARTS]:
         rows.append(memory.search(part, top_k=_OF_A_PART, **asdict(scope)))
     once = {hit.id: hit for row in rows for hit in row}  # each is read once
     tell = {hit.id for hit in _that_tell(memory, once.values())}
@@ -310,11 +340,7 @@ def _round_robin(*rows: Iterable[Hit]) -> Iterator[Hit]:
 
 
 def evidence_of(
-    memory: Memory,
-    question: str | None,
-    hits: Sequence[Hit],
-    *,
-    assistants: bool = False,
+    memory: Memory, question: str | None, hits: Sequence[Hit], *, assistants: bool = False
 ) -> list[Evidence]:
     """What the hits say, in their order: where possible in the words of their turns.
 
@@ -329,7 +355,7 @@ def evidence_of(
     known = memory.store.turns(ids)
     turns = {id: known[id] for id in memory.store.standing_turns(ids) if id in known}
     stale = memory.stale_turns(turns)
-    all_ = question is None or asks_for_past(question) or asks_of_a_day(question)
+    all_ = question is None or language.asks_for_past(question) or language.asks_of_a_day(question)
     over = {} if all_ else stale
     marked = stale if question is None else {}
     by_hand = set[str]()
@@ -350,7 +376,7 @@ def evidence_of(
             continue
         for turn in [known[id] for id in hit.sources if id in known] if edited else said:
             text = hit.memory if edited else _holding(turn.content, over.get(turn.id, ()))
-            if not text or is_question(text):
+            if not text or language.is_question(text):
                 continue
             of_assistant = turn.role == "assistant" and turn.name is None
             if not of_assistant or (assistants and (all_ or not _answers_old(memory, turn))):
@@ -389,15 +415,15 @@ def _holding(text: str, over: Sequence[str]) -> str:
     """
     if not over:
         return text
-    parts = sentences(text)
+    parts = language.sentences(text)
     gone = set[int]()
     for fact in over:
-        asked = content_words(fact)
-        shares = [share(asked, part) for part in parts]
+        asked = language.content_words(fact)
+        shares = [language.share(asked, part) for part in parts]
         best = max(shares, default=0.0)
         gone.update(i for i, share in enumerate(shares) if share == best)
     for i, part in enumerate(parts):
-        if i - 1 in gone and leans_back(part):
+        if i - 1 in gone and language.leans_back(part):
             gone.add(i)
     rest = " ".join(part for i, part in enumerate(parts) if i not in gone)
-    return rest if len(content_words(rest)) > 1 else ""  # "True." says nothing
+    return rest if len(language.content_words(rest)) > 1 else ""  # "True." says nothing

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgemem.graph.reader import USER
+from edgemem.graph import USER
 from edgemem.language import content_words, is_question, proper_names, sentences, share, words
 from edgemem.pipeline.recall import evidence_of, within
 from edgemem.results import Edge, Evidence, Subgraph

@@ -20,11 +20,10 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem import kernels
+from edgemem import graph, kernels
 from edgemem import vault as vaults
 from edgemem.budget import Plan
 from edgemem.errors import InputError, StoreCorrupt, StoreFull
-from edgemem.graph import reader
 from edgemem.inputs import holds_nul
 from edgemem.pipeline.ingest import EXTRACT
 from edgemem.results import Aligned, to_utc
@@ -170,9 +169,7 @@ def export_pgvector(store: Store, file: str | Path | IO[str]) -> int:
 
 
 def import_jsonl(
-    memory: Memory,
-    file: str | Path | Iterable[str],
-    on_progress: Callable[[int], None] | None,
+    memory: Memory, file: str | Path | Iterable[str], on_progress: Callable[[int], None] | None
 ) -> int:
     """Store the rows of an export; returns how many were new. See `Memory.import_jsonl`."""
     vectors_for = partial(vectors_of, memory.embedder)
@@ -428,11 +425,11 @@ def read_relations(
     These are facts stored by an earlier version, and facts that an erase or an import left without
     relations. limit: at most so many facts, the oldest.
     """
-    version = reader.version(encoder)
+    version = graph.version(encoder)
     facts = unread_facts(store, version, limit)
     for batch in batched(facts, on_progress):
         made = [
-            (id, reader.relations(encoder, text, start, said, told_at))
+            (id, graph.relations(encoder, text, start, said, told_at))
             for id, text, start, said, told_at in batch
         ]
         with store.transaction() as tx:

@@ -6,7 +6,7 @@ each use: a fact has only tens of tokens, and the weights as float32 would take 
 The layers are BERT's (Devlin et al. 2019). GELU has its tanh form, which the experts were trained
 with.
 
-Knows texts and their tokens; the jobs interpret the states (graph/reader.py, stages/update.py).
+Knows texts and their tokens; the jobs interpret the states (graph.py, stages/update.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from edgemem.runtime.embedder import MAX_TOKENS, bundled_file, bundled_tokenizer
 from edgemem.runtime.lowrank import PRODUCTS, Expert
 from edgemem.runtime.onnxfile import Matrix, parameters
 
-__all__ = ["HEADS", "Encoder", "States", "encoder_bytes"]
+__all__ = ["HEADS", "Encoder", "States", "encoder_bytes", "softmax"]
 
 Floats = NDArray[np.float32]
 LAYERS, HEADS = 6, 12
@@ -97,7 +97,7 @@ class Encoder:
             return product(x, short).reshape(len(x), HEADS, -1).transpose(1, 0, 2)
 
         q, k, v = map(heads, "qkv")
-        seen = _softmax(q @ k.transpose(0, 2, 1) / np.float32(np.sqrt(q.shape[-1]))) @ v
+        seen = softmax(q @ k.transpose(0, 2, 1) / np.float32(np.sqrt(q.shape[-1]))) @ v
         attended = product(seen.transpose(1, 0, 2).reshape(x.shape), "o")
         name = f"encoder.layer.{number}"
         x = self._norm(x + attended, f"{name}.attention.output.LayerNorm")
@@ -135,7 +135,8 @@ def _gelu(x: Floats) -> Floats:
     return out
 
 
-def _softmax(x: Floats) -> Floats:
+def softmax(x: Floats) -> Floats:
+    """Over the last axis."""
     e = np.exp(x - x.max(axis=-1, keepdims=True))
     out: Floats = e / e.sum(axis=-1, keepdims=True)
     return out

@@ -395,11 +395,7 @@ class Engine:
 
     def generate(self, prompt: Prompt, **options: Unpack[Options]) -> Generation:
         """Run a prompt to its end; see `stream` for the options and the errors."""
-        stream = self.stream(prompt, **options)
-        for _ in stream:
-            pass
-        assert stream.result is not None
-        return stream.result
+        return self.stream(prompt, **options).whole()
 
     def stream(self, prompt: Prompt, **options: Unpack[Options]) -> Stream:
         """Start an answer and yield its text piece by piece.

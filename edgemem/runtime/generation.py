@@ -187,6 +187,16 @@ class Stream:
                 self.result = end.value
             raise StopIteration from None
 
+    def whole(self) -> Generation:
+        """The result, after reading to the end."""
+        try:
+            for _ in self:
+                pass
+        finally:
+            self.close()
+        assert self.result is not None
+        return self.result
+
     def close(self) -> None:
         """Stop early and let others use the engine."""
         self._pieces.close()

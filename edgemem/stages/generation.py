@@ -22,18 +22,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from functools import partial
 
+from edgemem import language
 from edgemem.config import cache_dir
-from edgemem.language import (
-    counted_down,
-    counts_down,
-    in_asked_form,
-    is_verdict,
-    names_nobody,
-    on_day,
-    same_word,
-    words,
-    wrong_weekday,
-)
 from edgemem.results import Evidence, local_time
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine, Generation, Stream
@@ -159,7 +149,7 @@ def answer(
     """
     expert = engine.expert("generation")
     # A small model names a day, and cannot count the days until then.
-    asked = (counts_down(question) or question) if expert else question
+    asked = (language.counts_down(question) or question) if expert else question
     write = partial(expert_prompt, before=before, asked_at=asked_at) if expert else _prompt
     most = EXPERT_ANSWER_TOKENS if expert else MAX_ANSWER_TOKENS
     shown: list[Evidence] = []
@@ -214,7 +204,7 @@ def _impossible(answer: str, question: str) -> bool:
     """Whether an answer has a date with a wrong weekday, is a day where somebody is asked for, or
     is a label of the prompt's lines."""
     label = answer.strip(" .") in ("User", "Assistant")
-    return label or wrong_weekday(answer) or names_nobody(answer, question)
+    return label or language.wrong_weekday(answer) or language.names_nobody(answer, question)
 
 
 def _refuses(answer: str) -> bool:
@@ -256,8 +246,8 @@ def quoted(memories: Sequence[Evidence], head: str = TOLD) -> str:
 
 def reliable(answer: str, log_p: float, question: str) -> bool:
     """Whether an expert's answer is given alone. log_p: logarithm of its probability."""
-    least = _VERDICT if is_verdict(answer.strip()) else _RELIABLE
-    return math.exp(log_p) >= least and not names_nobody(answer, question)
+    least = _VERDICT if language.is_verdict(answer.strip()) else _RELIABLE
+    return math.exp(log_p) >= least and not language.names_nobody(answer, question)
 
 
 def _checked(
@@ -276,15 +266,13 @@ def _checked(
     A guess, which is also a day where somebody is asked for, and a yes or no that is not reliable
     are replaced by `quotes`. They stand below any other answer that is not reliable.
     """
-    try:
-        text = "".join(stream)
-    finally:
-        stream.close()
-    result = stream.result
-    assert result is not None
-    told = _formed(_listed(text, prompt), question, asked_at)
-    verdict = is_verdict(told.strip())
-    guessed = (math.exp(result.log_p) < _GUESSED and not verdict) or names_nobody(told, question)
+    result = stream.whole()
+    told = language.in_asked_form(_listed(result.text, prompt), question)
+    if asked_at:
+        told = language.counted_down(told, question, local_time(asked_at))
+    verdict = language.is_verdict(told.strip())
+    unlikely = math.exp(result.log_p) < _GUESSED and not verdict
+    guessed = unlikely or language.names_nobody(told, question)
     if _refuses(told) or (guessed and not guesses):
         told = unknown
     elif not reliable(told, result.log_p, question) and (shown := quotes()):
@@ -294,23 +282,17 @@ def _checked(
     return replace(result, text=told)
 
 
-def _formed(answer: str, question: str, asked_at: str | None) -> str:
-    """An answer in the form that the question asks for."""
-    answer = in_asked_form(answer, question)
-    return counted_down(answer, question, local_time(asked_at)) if asked_at else answer
-
-
 def _listed(text: str, shown: str) -> str:
     """An answer up to where it repeats an item of its list, has a name not in `shown`, or loops.
 
     A small model does not stop once it has listed what it was shown.
     """
-    known = set(words(shown))
+    known = set(language.words(shown))
     said: list[set[str]] = []
     for item in _ITEM.finditer(text):
-        new = set(words(item[0]))
-        names = words(" ".join(w for w in item[0].split() if w[0].isupper()))
-        invented = not all(same_word(name, known) for name in names)
+        new = set(language.words(item[0]))
+        names = language.words(" ".join(w for w in item[0].split() if w[0].isupper()))
+        invented = not all(language.same_word(name, known) for name in names)
         if said and new and (invented or any(new <= old for old in said)):
             return text[: item.start()].rstrip(" ,")
         said.append(new)
@@ -342,7 +324,7 @@ def expert_prompt(
         answered = answered[:_EARLIER_CHARS]
         earlier = f"{speaker} asks: {said[-_EARLIER_CHARS:]}\nAnswer: {answered}\n"
     question = " ".join(question.split())
-    asked = f"{on_day(asked_at and local_time(asked_at))}{speaker} asks: {question}"
+    asked = f"{language.on_day(asked_at and local_time(asked_at))}{speaker} asks: {question}"
     return f"{EXPERT_PROMPT}\n\n{lines}\n{earlier}{asked}\nAnswer:"
 
 

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from edgemem.errors import ModelError
 from edgemem.language import asks, refers_back, sentences
 from edgemem.runtime.embedder import Embedder
+from edgemem.runtime.encoder import softmax
 from edgemem.runtime.engine import Engine
 
 __all__ = [
@@ -156,7 +157,7 @@ def intent(
     meant = next((want for want in WANTS if want == named), None)
     if meant == "task" and logits[_TEXT] > logits[_TASK]:  # the expert calls both a task
         meant = "text"
-    shares = _shares(logits[None])[0]
+    shares = softmax(logits[:-1])
     if text.rstrip().endswith(_MARKS):
         shares[WANTS.index(None)] *= _MERE_NEWS
         shares /= shares.sum()
@@ -213,7 +214,7 @@ def decided(
     for this, task and text count as one want. may_tell: the probability from which a message that
     wants something may tell, too.
     """
-    p = _shares(logits)
+    p = softmax(logits[:, :-1])
     text = p[:, _TEXT] > p[:, _TASK]
     p[:, _TASK] += p[:, _TEXT]
     p[:, _TEXT] = 0
@@ -222,13 +223,6 @@ def decided(
     tells = np.isin(likeliest, [WANTS.index(want) for want in _TELLING])
     tells |= 1 / (1 + np.exp(-logits[:, -1])) >= may_tell
     return np.where(sure, likeliest, WANTS.index(None)), tells
-
-
-def _shares(logits: FloatArray) -> FloatArray:
-    """The probability of each want: (n, len(WANTS))."""
-    p = np.exp(logits[:, :-1] - logits[:, :-1].max(axis=1, keepdims=True))
-    shares: FloatArray = p / p.sum(axis=1, keepdims=True)
-    return shares
 
 
 def _logits(embedder: Embedder, text: str) -> FloatArray:

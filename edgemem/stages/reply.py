@@ -205,15 +205,11 @@ def acknowledge(engine: Engine, text: str) -> Stream:
     return Stream(_probable(reply) if engine.expert(TALK) else _first_sentence(reply))
 
 
-def _probable(reply: Stream) -> Generator[str, None, Generation | None]:
-    try:
-        text = "".join(reply)
-    finally:
-        reply.close()
-    if reply.result is None or reply.result.log_p < math.log(_SURE):
-        text = NOTED
+def _probable(reply: Stream) -> Generator[str, None, Generation]:
+    said = reply.whole()
+    text = said.text if said.log_p >= math.log(_SURE) else NOTED
     yield text
-    return reply.result and replace(reply.result, text=text)
+    return replace(said, text=text)
 
 
 def _first_sentence(answer: Stream) -> Generator[str, None, Generation | None]:

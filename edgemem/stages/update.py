@@ -20,27 +20,18 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
 from edgemem.errors import ContextOverflow
 from edgemem.language import Statement, says_the_same
 from edgemem.results import Event
-from edgemem.runtime.encoder import Encoder
+from edgemem.runtime.encoder import Encoder, softmax
 from edgemem.runtime.engine import Engine
 from edgemem.runtime.lowrank import expert
 
-__all__ = [
-    "EVENTS",
-    "EXPERT_SCHEMA",
-    "Candidate",
-    "Op",
-    "chances",
-    "decide",
-    "expert_prompt",
-    "expert_target",
-]
+__all__ = ["EVENTS", "Candidate", "Op", "chances", "decide", "expert_prompt", "expert_target"]
 
 # An expert has learned the form. The constant part comes first, so that its KV is cached.
 EXPERT_PROMPT = (
@@ -49,11 +40,6 @@ EXPERT_PROMPT = (
 )
 _TO_EVENT = '{"event": "'  # as `expert_target` begins
 EVENTS: tuple[Event, ...] = get_args(Event)
-EXPERT_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {"event": {"enum": list(EVENTS)}},
-    "required": ["event"],
-}
 
 COMPARED = 0.35  # cosine from which an expert is asked; low, as a change may share no word
 SURE = 0.75  # how probable the language model's DELETE must be (bench/LOG.md, 2026-11-24)
@@ -76,13 +62,12 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """What to do about fact number `fact`. target: id of the memory concerned; None for ADD.
+    """What to do about a fact. target: id of the memory concerned; None for ADD.
 
     A DELETE stands for both halves of a contradiction: invalidate the target, add the fact.
     """
 
     event: Event
-    fact: int
     target: str | None
     by: Literal["rule", "model"]
 
@@ -99,10 +84,10 @@ def decide(
     open is added if there is neither an expert nor an encoder, or if the fact and the memory do
     not fit its window.
     """
-    judge = _judge(engine, encoder)
-    nearest = [sorted(near, key=lambda c: -c.similarity) for near in candidates]
-    both = zip(facts, nearest, strict=True)
-    return [_decided(judge, fact, near, number) for number, (fact, near) in enumerate(both)]
+    judge: _Judge | None = None if encoder is None else partial(_read, encoder)
+    if engine is not None and engine.expert("update"):
+        judge = partial(_asked, engine)
+    return [_decided(judge, fact, near) for fact, near in zip(facts, candidates, strict=True)]
 
 
 def expert_prompt(fact: str, memory: str) -> str:
@@ -116,26 +101,27 @@ def expert_target(event: Event) -> str:
     return json.dumps({"event": event})
 
 
-def _decided(judge: _Judge | None, fact: str, near: Sequence[Candidate], number: int) -> Op:
+def _decided(judge: _Judge | None, fact: str, candidates: Sequence[Candidate]) -> Op:
     """One fact's operation: NONE if a memory has the same words, else what the judge decides.
 
     The judge compares the fact with one memory after the other; its first event other than ADD that
-    `_keeps` permits counts. near: nearest first. number: the fact's index.
+    `_keeps` permits counts.
     """
+    near = sorted(candidates, key=lambda c: -c.similarity)
     for candidate in near:
         if says_the_same(candidate.text, fact):
-            return Op("NONE", number, candidate.id, "rule")
+            return Op("NONE", candidate.id, "rule")
     new = Statement.of(fact)
     olds = [(c, Statement.of(c.text)) for c in near if c.similarity >= COMPARED]
     about = [(c, old) for c, old in olds if new.speaks_of(old.person) or old.speaks_of(new.person)]
     compared = about[:_SHOWN]
     if judge is None or not compared:
-        return Op("ADD", number, None, "rule")
+        return Op("ADD", None, "rule")
     for candidate, old in compared:
         event = judge(candidate.text, fact)
         if event != "ADD" and _keeps(event, old, new):
-            return Op(event, number, candidate.id, "model")
-    return Op("ADD", number, None, "model")
+            return Op(event, candidate.id, "model")
+    return Op("ADD", None, "model")
 
 
 def _keeps(event: Event, old: Statement, new: Statement) -> bool:
@@ -145,13 +131,6 @@ def _keeps(event: Event, old: Statement, new: Statement) -> bool:
     if event == "UPDATE":
         return len(new.content) >= len(old.content) and old.within(new)
     return event != "DELETE" or new.may_end(old)
-
-
-def _judge(engine: Engine | None, encoder: Encoder | None) -> _Judge | None:
-    """The expert that is asked: the language model's, the encoder's, or none."""
-    if engine is not None and engine.expert("update"):
-        return partial(_asked, engine)
-    return None if encoder is None else partial(_read, encoder)
 
 
 def _asked(engine: Engine, memory: str, fact: str) -> Event:
@@ -189,6 +168,5 @@ def chances(encoder: Encoder, memory: str, fact: str) -> dict[Event, float]:
     last = read.layers[-1]
     means = [last[read.text == which].mean(axis=0) for which in (0, 1)]
     hidden = np.concatenate([last[0], *means]) @ w["hidden.w"] + w["hidden.b"]
-    logits = np.maximum(hidden, 0) @ w["event.w"] + w["event.b"]
-    shares = np.exp(logits - logits.max())
-    return dict(zip(EVENTS, (shares / shares.sum()).tolist(), strict=True))
+    shares = softmax(np.maximum(hidden, 0) @ w["event.w"] + w["event.b"])
+    return dict(zip(EVENTS, shares.tolist(), strict=True))

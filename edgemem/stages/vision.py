@@ -128,13 +128,8 @@ def _prompt(engine: Engine, instruction: str, images: Sequence[Pixels], end: str
 
 def _said(stream: Stream) -> Generator[str, None, Generation]:
     """A JSON answer put in words, as one piece once it is complete."""
-    try:
-        text = "".join(stream)
-    finally:
-        stream.close()
-    result = stream.result
-    assert result is not None
-    found = json.loads(close_json(text) or "{}")
+    result = stream.whole()
+    found = json.loads(close_json(result.text) or "{}")
     word, reason = (" ".join(str(found.get(key, "")).split()) for key in ("answer", "reason"))
     text = f"{word.rstrip('.')}. {reason}".strip() if word else NOT_SEEN
     yield text

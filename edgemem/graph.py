@@ -1,35 +1,26 @@
-"""Reads a fact as relations with an expert of the encoder.
+"""The graph: who is what to whom, and since when (Mem0ᵍ), read from facts by the encoder's expert.
 
 A word is the mean of its tokens' states. One small feed-forward net scores each run of a few words
 as an entity of a type. Another scores each two of the likeliest runs as a relation or none. The
 nets and the expert are fitted by `python -m bench.fit_relations`, into edgemem/data/relations.npz.
 Source: the span-based reading of SpERT (Eberts and Ulges 2020), with LoRA instead of a whole model.
 
-Knows one fact as text and the language's dates; opens no store.
+Knows one fact as text and the language's dates; the store keeps the relations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import permutations
 from typing import NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.language import (
-    asks,
-    content_words,
-    denied,
-    held_since,
-    nicknames,
-    same_word,
-    without_pronoun,
-    word_spans,
-    words,
-)
-from edgemem.results import ONE_AT_A_TIME, Entity, EntityType, Label, Triple, at_day, local_time
-from edgemem.runtime.encoder import Encoder
+from edgemem import language
+from edgemem.results import ONE_AT_A_TIME, Entity, EntityType, Label, at_day, local_time
+from edgemem.runtime.encoder import Encoder, softmax
 from edgemem.runtime.lowrank import expert
 from edgemem.store import NewRelation
 
@@ -102,18 +93,18 @@ def relations(
     valid_from. A state begins then, unless the fact says that it began earlier.
     """
     told_at = told_at or valid_from
-    in_turns = None if said is None else set(words(said))
+    in_turns = None if said is None else set(language.words(said))
     found = []
     for triple in triples(fact, encoder) if encoder is not None else ():
         if in_turns is not None and not _was_said(triple.target, in_turns):
             continue
         since = None
         if triple.label not in _UNDATED:
-            since = held_since(fact, triple.target.name, local_time(valid_from))
+            since = language.held_since(fact, triple.target.name, local_time(valid_from))
         begins = at_day(since) if since else None
         if triple.label in _STATES:
             begins = min(begins or told_at, told_at)
-        found.append(NewRelation(triple.source, triple.label, triple.target, begins))
+        found.append(replace(triple, valid_from=begins))
     return found
 
 
@@ -122,19 +113,19 @@ def _was_said(target: Entity, said: set[str]) -> bool:
     date always counts as said, and a person if the last word was."""
     if target.type == "date":
         return True
-    named = content_words(target.name)
+    named = language.content_words(target.name)
     named = named[-1:] if target.type == "person" else named
-    return all(same_word(word, said) for word in named)
+    return all(language.same_word(word, said) for word in named)
 
 
-def triples(fact: str, encoder: Encoder) -> list[Triple]:
-    """The relations that a fact states, in the order of its words.
+def triples(fact: str, encoder: Encoder) -> list[NewRelation]:
+    """The relations that a fact states, in the order of its words; without their beginnings.
 
     A question or a text of more than _WORDS words gives none. Of a denied target only "dislikes" is
     read. "her aunt" is left out unless the fact says whose aunt she is.
     """
-    spans = word_spans(fact)
-    if asks(fact) or not 1 < len(spans) <= _WORDS:
+    spans = language.word_spans(fact)
+    if language.asks(fact) or not 1 < len(spans) <= _WORDS:
         return []
     if (read := encoder.read(expert("relations"), fact)) is None:
         return []
@@ -145,10 +136,10 @@ def triples(fact: str, encoder: Encoder) -> list[Triple]:
     def said(run: Run) -> str:
         return fact[spans[run[0]][0] : spans[run[1]][1]]
 
-    called = dict(nicknames(fact))
+    called = dict(language.nicknames(fact))
     names: dict[Run, str] = {}
     for each in kept:  # "her father" is named by whose father he is: "Ana's father"
-        kin = without_pronoun(said(each.target))
+        kin = language.without_pronoun(said(each.target))
         if kin and each.types == ("person", "person"):
             names.setdefault(each.target, f"{said(each.source)}'s {kin}")
 
@@ -157,16 +148,16 @@ def triples(fact: str, encoder: Encoder) -> list[Triple]:
         return Entity(name, kind, (called[name],) if name in called else ())
 
     found = [
-        Triple(entity(r.source, r.types[0]), r.label, entity(r.target, r.types[1]))
+        NewRelation(entity(r.source, r.types[0]), r.label, entity(r.target, r.types[1]))
         for r in sorted(kept, key=lambda r: (r.source, r.target))
     ]
-    no = {word for clause in denied(fact) for word in clause}
+    no = {word for clause in language.denied(fact) for word in clause}
     return [
         t
         for t in found
         if t.source.name.casefold() != t.target.name.casefold()
-        and (t.label == "dislikes" or not no & {*content_words(t.target.name)})
-        and not any(without_pronoun(end.name) for end in (t.source, t.target))
+        and (t.label == "dislikes" or not no & {*language.content_words(t.target.name)})
+        and not any(language.without_pronoun(end.name) for end in (t.source, t.target))
     ]
 
 
@@ -238,7 +229,7 @@ def _likely(seen: Floats, of: Sequence[Run]) -> list[Read]:
         (x @ w["first.w"])[first] + (x @ w["last.w"])[last] + mean @ w["mean.w"]
         + w["length.w"][last - first] + w["run.b"]
     )  # fmt: skip
-    types = _softmax(run @ w["type.w"] + w["type.b"])
+    types = softmax(run @ w["type.w"] + w["type.b"])
     known = 1 - types[:, 0]
     best = [i for i in np.argsort(-known, kind="stable")[:_RUNS].tolist() if known[i] > _RUN]
     pairs = list(permutations(best, 2))
@@ -251,7 +242,7 @@ def _likely(seen: Floats, of: Sequence[Run]) -> list[Read]:
         (run @ w["source.w"])[source] + (run @ w["target.w"])[target] + middle @ w["middle.w"]
         + x.max(axis=0) @ w["whole.w"] + w["apart.w"][apart] + w["pair.b"]
     )  # fmt: skip
-    labels = _softmax(np.maximum(hidden, 0) @ w["label.w"] + w["label.b"])[:, 1:]
+    labels = softmax(np.maximum(hidden, 0) @ w["label.w"] + w["label.b"])[:, 1:]
     label = labels.argmax(axis=1)
     sure = labels.max(axis=1) * np.sqrt(known[source] * known[target])
     kinds = types[:, 1:].argmax(axis=1)
@@ -288,9 +279,3 @@ def _clash(new: Read, old: Read) -> bool:
 
 def _overlap(one: Run, other: Run) -> bool:
     return one[0] <= other[1] and other[0] <= one[1]
-
-
-def _softmax(x: Floats) -> Floats:
-    e = np.exp(x - x.max(axis=1, keepdims=True))
-    out: Floats = e / e.sum(axis=1, keepdims=True)
-    return out

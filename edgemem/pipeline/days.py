@@ -1,23 +1,40 @@
-"""What was told of some days: "What do I have on Thursday?", "What did we do last weekend?"
+"""What was told of some days, and plans that were moved.
 
-Such a question resembles no memory, so no search finds what it asks for; the days that memories
-name do. What was told later of the same thing follows it ("The dinner is cancelled.").
+"What do I have on Thursday?" resembles no memory, so no search finds what it asks for; the days
+that memories name do. What was told later of the same thing follows it ("The dinner is
+cancelled.").
 
-Knows a Memory and dates; no prompt.
+"Put back a week" is shown with the day that this makes, for a small model reads days and cannot
+count them. The day that a length of time is counted from was told in the same or an earlier turn,
+among others. The one is taken that resembles it most: by what both speak of, by the tense, and by
+how near in time they are (bench/LOG.md, 2026-11-28).
+
+Knows a Memory, an embedder and dates; no prompt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import date, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from edgemem.language import (
     Asked,
+    Mention,
+    absolute,
     asked_days,
+    asks_when,
     calls_off,
     content_words,
+    counts_down,
+    day_text,
+    mentions,
+    moved,
     says_only_when,
     sentences,
     share,
@@ -26,18 +43,24 @@ from edgemem.language import (
 )
 from edgemem.pipeline.recall import evidence_of
 from edgemem.results import Evidence, Hit, Scope, local_time
+from edgemem.runtime.embedder import Embedder
 from edgemem.stages.intent import only_asks
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["agenda", "days_asked"]
+__all__ = ["agenda", "days_asked", "with_days"]
 
 _NEWEST = 2000  # memories whose dates are read
 _WIDEST = 2  # days: a plan for a week says little of a day in it
 _WEEK = timedelta(days=7)  # from there on, what comes every Tuesday is not listed
 _TELLING = 2  # content words of a sentence without a date that is worth listing
 _SAME = 0.5  # share of a later message's content words that a plan has, if it is of the same thing
+_WORDS, _PLANNED, _TENSE, _PER_DAY = 0.3, 0.6, 0.1, 0.004  # beside the cosine's 1
+_FARTHEST = 200  # days between a plan and the message that moves it
+_MOST = 60  # mentions; more are a calendar, and no plan of it can be told by its words
+
+_Vector = NDArray[np.float32]
 
 
 def days_asked(question: str, said_at: str) -> Asked | None:
@@ -119,3 +142,71 @@ def _later(memory: Memory, plan: Evidence, others: Sequence[Hit]) -> Iterator[Ev
         )
     ]
     yield from evidence_of(memory, None, after)
+
+
+# -- plans that were moved ---------------------------------------------------------------------
+
+
+class _Plan(NamedTuple):
+    """A day that was told. said: when. beside: the words around it, and vector: theirs."""
+
+    day: date
+    said: date
+    beside: str
+    vector: _Vector
+
+
+def with_days(embedder: Embedder, question: str, shown: Sequence[Evidence]) -> tuple[Evidence, ...]:
+    """The evidence of a question, in its order. If the question asks for a day, the new day of a
+    plan stands after each length by which it was moved."""
+    if not (asks_when(question) or counts_down(question)):
+        return tuple(shown)
+    dated = sorted((e.when, i) for i, e in enumerate(shown) if e.when)
+    texts = [_resolved(shown[i].text, when) for when, i in dated]
+    found = [mentions(*text) for text in texts]
+    told = [mention for of_one in found for mention in of_one]
+    if all(mention.day for mention in told) or len(told) > _MOST:
+        return tuple(shown)
+    written = list(shown)
+    vectors = iter(embedder.embed([mention.beside for mention in told]))
+    plans: list[_Plan] = []
+    for (_, i), (text, said_at), of_one in zip(dated, texts, found, strict=True):
+        said = date.fromisoformat(said_at[:10])
+        new: list[tuple[int, date]] = []
+        for mention, vector in zip(of_one, vectors, strict=False):
+            day = mention.day or _counted(mention, vector, said, plans)
+            if day is None:
+                continue
+            plans.append(_Plan(day, said, mention.beside, vector))
+            if mention.day is None:
+                new.append((mention.end, day))
+        for end, day in reversed(new):
+            text = f"{text[:end]} (on {day_text(day)}){text[end:]}"
+        if new:
+            written[i] = replace(shown[i], text=text, turn=None)
+    return tuple(written)
+
+
+def _resolved(text: str, when: str) -> tuple[str, str]:
+    """The text with its relative dates written out, and when it was said, local."""
+    said_at = local_time(when)
+    return absolute(" ".join(text.split()), said_at)[0], said_at
+
+
+def _counted(mention: Mention, vector: _Vector, said: date, plans: Sequence[_Plan]) -> date | None:
+    """The day that a length makes, from the plan that it most probably moves; None without one."""
+    best, least = None, float("-inf")
+    for plan in plans:
+        if abs((plan.day - said).days) > _FARTHEST:
+            continue
+        with suppress(ValueError, OverflowError):  # 31 February
+            day = moved(plan.day, mention.by)
+            away = (day - said).days
+            score = float(plan.vector @ vector)
+            score += _WORDS * share(content_words(plan.beside), mention.beside)
+            score += _PLANNED * (plan.day >= plan.said)
+            score += _TENSE * ((away * mention.direction > 0) - (away * mention.direction < 0))
+            score -= _PER_DAY * (abs(away) + (said - plan.said).days)
+            if score > least:
+                best, least = day, score
+    return best
