@@ -51,13 +51,7 @@ from edgemem.store.rows import (
 from edgemem.store.writing import Transaction
 from edgemem.vault import Vault
 
-__all__ = [
-    "Browsed",
-    "Store",
-    "browse",
-    "owners",
-    "replacements",
-]
+__all__ = ["Browsed", "Store", "browse", "owners", "replacements"]
 
 Items = list[MemoryItem]  # Store.list hides the built-in inside the class
 Turns = list[StoredTurn]
@@ -654,9 +648,8 @@ def browse(
     """Memories of a scope, the latest valid_from (or else created_at) first.
 
     id, kind: only memories with this id or kind. state: "live", "past" (ended or expired),
-    "deleted" or "all". after: only what follows this place, so that a page follows the one before
-    whatever was added or erased meanwhile. Raises InputError on an unknown kind or state, or a
-    number below 0.
+    "deleted" or "all". after: only what follows this place, whatever was added or erased since it
+    was given. Raises InputError on an unknown kind or state, or a number below 0.
     """
     for what, given, allowed in (("state", state, tuple(_STATES)), ("kind", kind, KINDS)):
         if given is not None and given not in allowed:
@@ -669,20 +662,17 @@ def browse(
         if value is not None:
             conditions.append(f"m.{column} = ?")
             params.append(value)
-    conditions.append(_STATES[state])
-    params += [utc_now()] * _STATES[state].count("?")
     time = "coalesce(m.valid_from, m.created_at)"
     order = f"ORDER BY {time} DESC, m.rowid DESC"
-    if after is not None:
-        conditions.append(f"({time}, m.rowid) < (?, ?)")
-        params += after
+    conditions += [_STATES[state], f"({time}, m.rowid) < (?, ?)"]
+    params += [utc_now()] * _STATES[state].count("?")
+    params += [*(after or ("~", 0)), limit]  # "~" follows all times
     # The inner SELECT finds the page's rows; otherwise the sources of every row would be read.
     rows = store.select(
         f"SELECT {MEMORY_COLUMNS}, m.deleted_at, {time}, m.rowid FROM memories m WHERE m.rowid IN "
         f"(SELECT m.rowid FROM memories m WHERE {' AND '.join(conditions)} {order} LIMIT ?) "
         f"{order}",
         *params,
-        limit,
     )
     return [Browsed(memory_item(row), row[-3], row[-2:]) for row in rows]
 
