@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import socket
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from cloudkit import Behaviour, Call, Service, answer, one_after_another, service, sleep
@@ -208,6 +212,22 @@ def test_only_needed_headers_go_out_and_no_variable_of_the_library_is_heeded(
     assert b"from-the-environment" not in cloud.received
     ask(cloud, key=None)
     assert cloud.calls[1].header("authorization") is None
+
+
+def test_the_librarys_log_variable_makes_a_call_print_nothing(cloud: Service) -> None:
+    ask_alone = f"""
+import os
+from edgemem.cloud.client import Client
+from edgemem.config import CloudSettings
+client = Client({cloud.settings()!r}, None)
+client.send({PARAMETERS!r}, "k", client.build({PARAMETERS!r}, "k"))
+assert os.environ["OPENAI_LOG"] == "debug"
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", ask_alone], capture_output=True, text=True, timeout=120,
+        env={**os.environ, "OPENAI_LOG": "debug", "PYTHONPATH": str(Path(__file__).parents[1])},
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "") and cloud.calls
 
 
 def test_a_redirect_takes_the_key_nowhere(cloud: Service) -> None:

@@ -63,24 +63,31 @@ def test_the_desktop_chat_answers_and_remembers(
         assert "I moved to Oslo." in [item.memory for item in memory.get_all(user_id="default")]
 
 
+def drop(window: Any, *addresses: str) -> None:
+    from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
+    from PySide6.QtGui import QDropEvent
+
+    mime = QMimeData()
+    mime.setUrls([QUrl(address) for address in addresses])
+    left, copied = Qt.MouseButton.LeftButton, Qt.DropAction.CopyAction
+    none = Qt.KeyboardModifier.NoModifier
+    window.dropEvent(QDropEvent(QPointF(9, 9), copied, mime, left, none))
+
+
 @pytest.mark.models
 def test_a_photo_that_is_dropped_is_remembered_with_what_is_said_next(
     qt: Any, tmp_path: Path, embedder: Embedder
 ) -> None:
-    from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
-    from PySide6.QtGui import QDropEvent
-
-    file = tmp_path / "bike.png"
+    file, other = tmp_path / "bike.png", tmp_path / "bike.heic"
     file.write_bytes(saved(drawn()))
-    mime = QMimeData()
-    mime.setUrls([QUrl.fromLocalFile(str(file)), QUrl("https://example.org/a.png")])
-    left, copied = Qt.MouseButton.LeftButton, Qt.DropAction.CopyAction
-    dropped = QDropEvent(QPointF(9, 9), copied, mime, left, Qt.KeyboardModifier.NoModifier)
+    other.write_bytes(b"\0\0\0\x18ftypheic")
     with Memory(tmp_path / "m.db", engine=FakeEngine(), embedder=embedder) as memory:
         window = runpy.run_path(str(DESKTOP))["Window"](memory)
         window.show()
-        window.dropEvent(dropped)
-        assert window.page.toPlainText() == f"photo: {file}\n"
+        drop(window, file.as_uri(), other.as_uri(), "https://example.org/a.png")
+        taken, refused = window.page.toPlainText().splitlines()
+        assert taken == f"photo: {file}"
+        assert refused.startswith(f"no photo: {other} (the image is HEIC; give a PNG")
         say(window, "My new bike.")
         until(qt, window.line.isEnabled)
         window.close()
@@ -118,4 +125,28 @@ def test_an_error_is_shown_and_the_window_stays_usable(
     say(window, "Hello.")
     until(qt, window.line.isEnabled)
     assert "(" in window.page.toPlainText() and "closed" in window.page.toPlainText()
+    assert window.line.text() == "Hello."
     window.close()
+
+
+@pytest.mark.models
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_what_could_not_be_stored_stays_with_its_photo_to_be_sent_again(
+    qt: Any, tmp_path: Path, embedder: Embedder
+) -> None:
+    file = tmp_path / "bike.png"
+    file.write_bytes(saved(drawn()))
+    with Memory(tmp_path / "m.db", engine=FakeEngine(), embedder=embedder) as memory:
+        window = runpy.run_path(str(DESKTOP))["Window"](memory)
+        drop(window, file.as_uri())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(window.chat, "send", lambda *_args, **_more: [][0])
+            say(window, "My new bike.")
+            until(qt, window.line.isEnabled)
+        assert "(it failed: IndexError" in window.page.toPlainText()
+        window.line.returnPressed.emit()
+        until(qt, window.line.isEnabled)
+        window.close()
+        assert window.line.text() == "" and window.images == []
+        (photo,) = memory.get_all(user_id="default", filters={"kind": "image"})
+        assert photo.memory == "Photo: My new bike."

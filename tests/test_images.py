@@ -66,6 +66,18 @@ def test_a_photo_behind_the_photo_is_cut_off_and_the_colour_profile_stays() -> N
     assert len(picture.read(pair).data) < len(pair) / 1.5
 
 
+def test_a_thumbnail_in_the_head_of_a_jpeg_is_cut_off_and_its_density_stays() -> None:
+    plain = saved(drawn(), "JPEG", dpi=(300, 200))
+    end = plain.index(b"JFIF\0") + 14
+    assert plain[end - 2 : end] == b"\0\0"  # the size of its thumbnail
+    thumbnail = b"SECRETFACE!!" * 4
+    length = struct.pack(">H", 16 + len(thumbnail))
+    data = plain[: end - 16] + length + plain[end - 14 : end - 2] + b"\4\4" + thumbnail
+    found = picture.read(data + plain[end:])
+    assert found.data == picture.read(plain).data and b"SECRET" not in found.data
+    assert opened(found.data).info["dpi"] == (300, 200)
+
+
 def test_the_time_of_a_photo_is_read_and_its_place_only_if_that_is_wanted() -> None:
     data = saved(drawn(), "JPEG", exif=exif())
     assert picture.read(data).taken_at == "2023-04-02T07:00:00.000+00:00"

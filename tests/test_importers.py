@@ -396,10 +396,23 @@ def test_mem_gallerys_photos_are_told_in_the_message_that_shares_them(
     assert found[0]["metadata"] == {**about, "images": ["D1:IMG_001", "D1:IMG_002"]}
     assert found[1]["metadata"] == about
     assert found[2]["timestamp"] == "2024-06-24T12:00:10.000+00:00"
-    broken = gallery()
-    del broken["multi_session_dialogues"][0]["dialogues"][1]["assistant"]
-    with pytest.raises(InputError, match="'D1': a round lacks one of the texts user, assistant"):
-        read_mem_gallery(write(tmp_path / "x.json", broken))
+
+
+def test_what_is_no_scenario_of_mem_gallery_is_refused_in_words(tmp_path: Path) -> None:
+    file = tmp_path / "x.json"
+    for sessions in ([5], ["ab"], [None], [[]]):
+        with pytest.raises(InputError, match=r"session .*: 'date' is None"):
+            read_mem_gallery(write(file, {"multi_session_dialogues": sessions}))
+    no_photos = "'D1': image_id or image_caption is no list of texts"
+    for change, message in (
+        ({"assistant": None}, "'D1': a round lacks one of the texts user, assistant"),
+        ({"image_id": 5}, no_photos), ({"image_id": ["x", {}]}, no_photos),
+        ({"image_caption": 3}, no_photos), ({"image_caption": {"a": 1}}, no_photos),
+    ):  # fmt: skip
+        broken = gallery()
+        broken["multi_session_dialogues"][0]["dialogues"][1] |= change
+        with pytest.raises(InputError, match=message):
+            read_mem_gallery(write(file, broken))
 
 
 def test_the_command_imports_a_scenario_once(tmp_path: Path, run: Run, home: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 from inspectorkit import BERGEN, EVIL, OSLO, fact, filled
@@ -109,14 +110,18 @@ def test_the_overview_tells_whose_memories_there_are(server: Running, memory: Me
     assert told["counts"]["pending"] == 1 and told["cloud"] is None
 
 
-def test_memories_are_listed_latest_first_page_by_page(server: Running) -> None:
+def test_a_page_follows_the_one_before_whatever_was_added_or_erased_meanwhile(
+    server: Running, memory: Memory
+) -> None:
     first = server.ok("GET", "/inspect/memories?user_id=ana&limit=3")
     assert [row["memory"] for row in first["results"]] == [
         "I bought a red kayak.", "Ana works at the harbour", "I work at the harbour.",
     ]  # fmt: skip
-    assert first["more"]
-    rest = server.ok("GET", "/inspect/memories?user_id=ana&limit=50&offset=3")
-    assert len(rest["results"]) == 5 and not rest["more"]
+    more = f"/inspect/memories?{urlencode({'user_id': 'ana', 'limit': 50, 'after': first['next']})}"
+    memory.add("I sold the kayak.", user_id="ana", infer=False)
+    memory.erase([row["id"] for row in first["results"]])
+    rest = server.ok("GET", more)
+    assert len(rest["results"]) == 5 and rest["next"] is None
     times = [row["valid_from"] for row in first["results"] + rest["results"]]
     assert times == sorted(times, reverse=True)
 

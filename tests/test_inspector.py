@@ -95,6 +95,21 @@ def test_a_wrong_token_is_refused_in_words_and_the_right_one_lets_in(page: Page)
     assert page.all("[role=alert]")[0].text == ""
 
 
+def test_locking_leaves_nothing_private_in_the_page_or_its_address(page: Page) -> None:
+    page.search("harbour")
+    page.driver.execute_script("location.hash = '#/entity/Ana'")
+    page.until(lambda: page.one("#detail-title").text == "Ana")
+    page.button("Lock").click()
+    assert page.one("#token").is_displayed()
+    left = page.driver.execute_script(
+        "return document.documentElement.outerHTML + document.getElementById('query').value"
+    )
+    assert not [word for word in ("Ana", '"ana"', "harbour") if word in left]
+    assert page.driver.current_url == page.base
+    page.one("#token").send_keys(TOKEN, Keys.ENTER)
+    page.told("memories, the latest first")
+
+
 def test_a_token_that_is_refused_later_shows_nothing_more(page: Page) -> None:
     page.driver.execute_script("sessionStorage.setItem('edgemem-token', 'another-one')")
     page.all("a.card")[0].click()
@@ -224,6 +239,7 @@ def test_more_are_shown_when_asked_for_and_the_first_of_them_has_the_focus(
     memory.add([f"Note {i} of the log." for i in range(60)], user_id="cy", infer=False)
     page.driver.refresh()
     page.told("50 memories, and more")
+    memory.add([f"Note {i} of the pier." for i in range(9)], user_id="cy", infer=False)
     page.button("Show more").click()
     page.told("69 memories")  # eight of ana are valid, and one of ben
     assert not page.one("body").find_element(By.ID, "more").is_displayed()

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -255,6 +256,48 @@ def test_a_client_that_does_not_read_stops_nobody_and_is_dropped() -> None:
         big.free.set()
         assert server.call("POST", CHAT, HI)[0] == 200
         until(lambda: 'completions",status="200"} 2' in server.call("GET", "/metrics")[2])
+
+
+@contextmanager
+def unread(server: Running) -> Iterator[None]:
+    """A client without the token that asks for more than sockets take, and reads nothing."""
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", server.port))
+        client.settimeout(0.2)
+        with suppress(TimeoutError):
+            client.sendall(b"GET /page/inspector.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2000)
+        yield
+
+
+def test_a_client_without_the_token_that_does_not_read_locks_nobody_out_and_is_dropped() -> None:
+    limits = Limits(in_flight=1, send_s=0.5)
+    with quick() as memory, running(memory, limits=limits) as server, unread(server):
+        assert "requests_in_flight 1\n" in server.call("GET", "/metrics")[2]  # its own
+        until(lambda: not server.connections)
+
+
+def test_stopping_does_not_wait_for_a_client_that_does_not_read(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with (
+        quick() as memory,
+        ExitStack() as clients,
+        running(memory, limits=Limits(drain_s=1)) as server,
+    ):
+        clients.enter_context(unread(server))
+        until(lambda: any(each.flow.write_paused for each in server.connections))
+    assert not caplog.records
+
+
+def test_a_client_that_hangs_up_in_its_body_is_no_fault_of_ours(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with quick() as memory, running(memory) as server:
+        server.send("POST /search", "Content-Length: 500", body=b'{"query": "').close()
+        counted = 'route="/search",status="499"} 1'
+        until(lambda: counted in server.call("GET", "/metrics")[2])
+    assert not caplog.records
 
 
 def test_searching_does_not_wait_for_an_answer() -> None:

@@ -104,8 +104,9 @@ NO_ID, NO_OWNER = "there is no memory with the id 'none'", "at least one of user
                 ("limit=0", "limit is 0; give 1 to 200"),
                 ("limit=201", "limit is 201; give 1 to 200"),
                 ("limit=x", "limit is 'x'; it must be a whole number"),
-                ("offset=-1", "offset is -1; give 0 or more"),
-                (f"offset={2**63}", "give 0 or more"),
+                ("after=2025+-1", "the row of after is -1; give 0 or more"),
+                (f"after=2025+{2**63}", "give 0 or more"),
+                ("after=2025+x", "whole number"),
                 ("state=dead", "give one of live, past, deleted, all"),
                 ("kind=lie", "give one of fact, turn, summary, image"),
             )

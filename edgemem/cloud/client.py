@@ -4,14 +4,16 @@
 
 `send` sends the bytes that `build` has shown, or nothing. Only the headers of ALLOWED are sent: the
 library's own would reveal the system, the processor and Python's version. No redirect is followed,
-and no OPENAI_* variable has an effect. Proxies from the environment are used only for services
-beyond this machine and its private network.
+and no OPENAI_* variable has an effect; only OPENAI_LOG has, in a program that imports `openai`
+itself. Proxies from the environment are used only for services beyond this machine and its private
+network.
 """
 
 from __future__ import annotations
 
 import email.utils
 import json
+import os
 import threading
 import time
 from collections.abc import Mapping
@@ -212,12 +214,16 @@ class Client:
 
     def _connect(self) -> Any:
         if self._openai is None:
+            level = os.environ.pop("OPENAI_LOG", None)  # of what would be printed about each call
             try:
                 import openai
             except ImportError as exc:
                 raise CloudDisabled(
                     "the cloud needs the package openai: pip install 'edgemem-runtime[cloud]'"
                 ) from exc
+            finally:
+                if level is not None:
+                    os.environ["OPENAI_LOG"] = level
             self._openai = openai
             # The library passes its own errors on unchanged when a hook raises them.
             self._stop = type("_Stop", (openai.OpenAIError,), {})

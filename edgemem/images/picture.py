@@ -403,6 +403,8 @@ def _stripped_jpeg(data: bytes, turn: int | None) -> bytes:
         (size,) = struct.unpack_from(">H", data, found.end())
         segment = data[found.end() : found.end() + size]
         at = found.end() + max(size, 2)
+        if marker == 0xE0:  # its 14 bytes without the thumbnail that may follow
+            segment = b"\0\x10" + segment[2:14].ljust(12, b"\0") + b"\0\0"
         noted = 0xE0 <= marker <= 0xEF or marker == 0xFE  # an application's segment, or a comment
         if not noted or segment[2:].startswith(_JPEG_KEPT.get(marker, ())):
             out.append(bytes((0xFF, marker)) + segment)

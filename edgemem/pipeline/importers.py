@@ -324,14 +324,19 @@ def read_mem_gallery(path: str | Path, *, captions: bool = True) -> list[dict[st
     raw = _read_json(path)
     messages: list[dict[str, Any]] = []
     for session in _list(raw, "multi_session_dialogues", str(path)):
-        where = f"{path}: session {session.get('session_id') if session else ''!r}"
+        id = session.get("session_id") if isinstance(session, Mapping) else session
+        where = f"{path}: session {id!r:.80}"
         start = datetime.fromisoformat(_date(session, "date", where)).replace(hour=12, tzinfo=UTC)
         position = 0
         for said in _list(session, "dialogues", where):
             if _texts(said, *_ROUND) is None:
                 raise InputError(f"{where}: a round lacks one of the texts {', '.join(_ROUND)}.")
-            about = {"session": session.get("session_id"), "round": said["round"]}
+            about = {"session": id, "round": said["round"]}
             images, told = said.get("image_id") or [], said.get("image_caption") or []
+            if not all(isinstance(each, list) for each in (images, told)) or not all(
+                isinstance(text, str) for text in (*images, *told)
+            ):
+                raise InputError(f"{where}: image_id or image_caption is no list of texts.")
             shown = [f": {text}" for text in told] if captions else [""] * len(images)
             asked = " ".join([said["user"], *(f"[shares a photo{text}]" for text in shown)])
             for role, text, more in (

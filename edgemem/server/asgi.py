@@ -25,7 +25,7 @@ from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -69,7 +69,8 @@ def app(
     with their texts, so that copies elsewhere can be erased too. routes: additional routes, which
     require the token.
     An application that is mounted in another gets no lifespan events: call `.state.service.close()`
-    at its end. Raises ConfigError if the token cannot be read or made.
+    at its end. Slow clients are cut off by `protocol`, which another server must be given.
+    Raises ConfigError if the token cannot be read or made.
     """
     service = Service(memory, limits or Limits(), allow_reset=allow_reset, on_erase=on_erase)
     own = [
@@ -100,7 +101,7 @@ def app(
         routes=[*own, *routes],
         middleware=[guard],
         exception_handlers=dict.fromkeys(
-            (Refusal, EdgememError, HTTPException, Exception), _refuse
+            (Refusal, EdgememError, HTTPException, ClientDisconnect, Exception), _refuse
         ),
         lifespan=lifespan,
     )
@@ -113,6 +114,8 @@ async def _refuse(request: Request, error: Exception) -> Response:
     headers: dict[str, str] = {}
     if isinstance(error, Refusal | EdgememError):
         refusal = refusal_of(error)
+    elif isinstance(error, ClientDisconnect):
+        refusal = Refusal("the client has gone", 499)
     elif isinstance(error, HTTPException):
         what, headers = f"{request.method} {request.url.path}", dict(error.headers or {})
         message = f"{what:.120} is not offered here; README.md lists what is"
@@ -181,9 +184,11 @@ class _Guard:
                     headers.setdefault(name, value)
             await send(message)
 
-        service.in_flight += 1
+        counts = False  # only with the token: nobody else can use up limits.in_flight
         try:
             refused = self._refusal(scope)
+            counts = refused is None and scope["path"] not in self.open
+            service.in_flight += counts
             if refused is None:
                 await self.app(scope, self._limited(receive), counted)
             else:
@@ -192,7 +197,7 @@ class _Guard:
             status = 500
             raise
         finally:
-            service.in_flight -= 1
+            service.in_flight -= counts
             route = self.paths.get(scope.get("endpoint"), "other")
             service.metrics.count("edgemem_requests_total", route=route, status=str(status))
             took_s = time.monotonic() - started
@@ -217,7 +222,7 @@ class _Guard:
                 "TOKEN` with the token that `edgemem serve --show-token` prints",
                 401,
             )
-        if self.service.in_flight > limits.in_flight:
+        if self.service.in_flight >= limits.in_flight:
             return Refusal("too many requests at a time; try again soon", 429, retry_after_s=1)
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length[:20]) > limits.body_bytes:
@@ -378,7 +383,9 @@ def serve(
             # Longer than clients keep an idle connection (httpx: 5 s). Otherwise the server may
             # close a connection while a request is on its way.
             timeout_keep_alive=60,
-            timeout_graceful_shutdown=limits.drain_s,
+            # By then the protocol has ended all connections. A request that is cancelled before it
+            # knows that its client is gone would leave a traceback.
+            timeout_graceful_shutdown=limits.drain_s + 1,
         )
     )
     shown = f"[{host}]" if ":" in host else host
@@ -396,17 +403,19 @@ def serve(
 
 
 def protocol(limits: Limits) -> type[asyncio.Protocol]:
-    """Returns uvicorn's protocol with `limits.connections` and, for request heads, `receive_s`.
+    """Returns uvicorn's protocol, which keeps to limits of connections and of time.
 
-    uvicorn itself waits for a request's head for ever, and accepts connections until the process
-    has no file descriptors left.
+    uvicorn itself waits for ever for a request's head, and for a client to read its answer. It
+    accepts connections until the process has no file descriptors left.
     """
 
     class Polite(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         _waiting: asyncio.TimerHandle | None = None
+        _unread: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
+            transport.set_write_buffer_limits(high=1, low=0)  # so that any unread byte is noticed
             if len(self.connections) > limits.connections:
                 transport.write(_FULL)
                 transport.close()
@@ -420,6 +429,35 @@ def protocol(limits: Limits) -> type[asyncio.Protocol]:
         def connection_lost(self, exc: Exception | None) -> None:
             super().connection_lost(exc)
             self._stop_waiting()
+            self._stop_watching()
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._watch()
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            self._stop_watching()
+
+        def shutdown(self) -> None:
+            super().shutdown()
+            self.loop.call_later(limits.drain_s, self.transport.abort)
+
+        def _watch(self, before: int | None = None) -> None:
+            """Aborts the connection once the client has read nothing for send_s.
+
+            before: how many bytes were unread send_s ago. Closing would wait for the client.
+            """
+            unread = self.transport.get_write_buffer_size()
+            if before is not None and unread >= before:
+                self.transport.abort()
+            else:
+                self._unread = self.loop.call_later(limits.send_s, self._watch, unread)
+
+        def _stop_watching(self) -> None:
+            if self._unread is not None:
+                self._unread.cancel()
+                self._unread = None
 
         def _wait(self) -> None:
             """Starts the timer for the next request's head, unless it or a request runs."""

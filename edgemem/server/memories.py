@@ -264,9 +264,12 @@ def _overview(service: Service, _given: dict[str, Any]) -> dict[str, Any]:
 
 @_from_store("GET", "/inspect/memories")
 def _browsed(service: Service, given: dict[str, Any]) -> dict[str, Any]:
-    """GET /inspect/memories?user_id=…&kind=…&state=…&limit=…&offset=…: the latest first."""
+    """GET /inspect/memories?user_id=…&kind=…&state=…&limit=…&after=…: the latest first.
+
+    after: the `next` of the page before, which is null on the last one.
+    """
     limit = whole(given.get("limit") or str(_SHOWN), "limit")
-    offset = whole(given.get("offset") or "0", "offset")
+    time, _, row = (given.get("after") or "").rpartition(" ")
     if not 1 <= limit <= _MOST:
         raise wrong("limit", limit, f"give 1 to {_MOST}")
     found = browse(
@@ -275,9 +278,13 @@ def _browsed(service: Service, given: dict[str, Any]) -> dict[str, Any]:
         kind=given.get("kind") or None,
         state=given.get("state") or "live",
         limit=limit + 1,
-        offset=offset,
+        after=(time, whole(row, "after")) if time else None,
     )
-    return {"results": _with_ties(service.memory, found[:limit]), "more": len(found) > limit}
+    ends = found[limit - 1].place if len(found) > limit else None
+    return {
+        "results": _with_ties(service.memory, found[:limit]),
+        "next": ends and "{} {}".format(*ends),
+    }
 
 
 @_from_store("GET", "/inspect/memories/{id}")

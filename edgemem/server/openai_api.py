@@ -22,7 +22,6 @@ Source: OpenAI API reference, chat completions and embeddings; llama.cpp, tools/
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import logging
@@ -36,7 +35,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import Message as AsgiMessage
 from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
@@ -410,7 +408,7 @@ def _usage(made: Generation) -> dict[str, Any]:
 
 
 class _Events(StreamingResponse):
-    """A stream that cancels its job when the client hangs up or does not read for too long."""
+    """A stream that cancels its job when the client hangs up."""
 
     media_type = "text/event-stream"
 
@@ -419,14 +417,10 @@ class _Events(StreamingResponse):
         self._service, self._job = service, job
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        async def in_time(message: AsgiMessage) -> None:
-            async with asyncio.timeout(self._service.limits.send_s):
-                await send(message)
-
         try:
-            await unless_gone(self.stream_response(in_time), receive)
-        except (Refusal, TimeoutError):
-            pass  # the server closes the connection
+            await unless_gone(self.stream_response(send), receive)
+        except Refusal:
+            pass  # the client has gone
         finally:
             self._service.worker.cancel(self._job)
 

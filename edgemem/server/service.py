@@ -190,11 +190,11 @@ def whole(text: str, name: str) -> int:
 class Limits:
     """How much work the server accepts at a time.
 
-    queue: requests that wait for the engine, beside the running one. in_flight: requests of any
-    kind. Above either limit a client gets 429. connections: open ones; above the limit a client
+    queue: requests that wait for the engine, beside the running one. in_flight: requests with the
+    token. Above either limit a client gets 429. connections: open ones; above the limit a client
     gets 503. body_bytes: the largest body. receive_s: for a request's head to arrive, and again for
-    its body. send_s: for a client to read each piece of an answer. drain_s: for running requests to
-    finish when the server is stopped. Raises InputError if a limit is not above 0.
+    its body. send_s: how long a client may read nothing of its answer. drain_s: for running
+    requests to finish when the server is stopped. Raises InputError if a limit is not above 0.
     """
 
     queue: int = 16
@@ -217,7 +217,7 @@ BUCKETS_S = (0.005, 0.02, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0)
 
 _HELP = {
     "edgemem_requests_total": ("counter", "Requests answered, by route and status."),
-    "edgemem_requests_in_flight": ("gauge", "Requests under way."),
+    "edgemem_requests_in_flight": ("gauge", "Requests with the token under way."),
     "edgemem_request_seconds": ("histogram", "Time from a request to the end of its answer."),
     "edgemem_queue_seconds": ("histogram", "Time that a request waited for the engine."),
     "edgemem_queue_length": ("gauge", "Requests that wait for the engine."),

@@ -611,6 +611,7 @@ class Browsed:
 
     item: MemoryItem
     deleted_at: str | None
+    place: tuple[str, int]  # in the order of `browse`
 
 
 def owners(store: Store) -> dict[str, list[tuple[str, int]]]:
@@ -636,17 +637,18 @@ def browse(
     kind: str | None = None,
     state: str = "live",
     limit: int,
-    offset: int = 0,
+    after: tuple[str, int] | None = None,
 ) -> list[Browsed]:
     """Memories of a scope, the latest valid_from (or else created_at) first.
 
     id, kind: only memories with this id or kind. state: "live", "past" (ended or expired),
-    "deleted" or "all". Raises InputError on an unknown kind or state, or a number below 0.
+    "deleted" or "all". after: only what follows this place, whatever was added or erased since it
+    was given. Raises InputError on an unknown kind or state, or a number below 0.
     """
     for what, given, allowed in (("state", state, tuple(_STATES)), ("kind", kind, KINDS)):
         if given is not None and given not in allowed:
             raise InputError(f"{what} is {given!r:.80}; give one of {', '.join(allowed)}")
-    for what, number in (("limit", limit), ("offset", offset)):
+    for what, number in (("limit", limit), ("the row of after", after[1] if after else 0)):
         if not 0 <= number < 2**63:
             raise InputError(f"{what} is {number}; give 0 or more")
     conditions, params = scope_sql(scope)
@@ -654,19 +656,19 @@ def browse(
         if value is not None:
             conditions.append(f"m.{column} = ?")
             params.append(value)
-    conditions.append(_STATES[state])
+    time = "coalesce(m.valid_from, m.created_at)"
+    order = f"ORDER BY {time} DESC, m.rowid DESC"
+    conditions += [_STATES[state], f"({time}, m.rowid) < (?, ?)"]
     params += [utc_now()] * _STATES[state].count("?")
-    order = "ORDER BY coalesce(m.valid_from, m.created_at) DESC, m.rowid DESC"
+    params += [*(after or ("~", 0)), limit]  # "~" follows all times
     # The inner SELECT finds the page's rows; otherwise the sources of every row would be read.
     rows = store.select(
-        f"SELECT {MEMORY_COLUMNS}, m.deleted_at FROM memories m WHERE m.rowid IN "
-        f"(SELECT m.rowid FROM memories m WHERE {' AND '.join(conditions)} {order} "
-        f"LIMIT ? OFFSET ?) {order}",
+        f"SELECT {MEMORY_COLUMNS}, m.deleted_at, {time}, m.rowid FROM memories m WHERE m.rowid IN "
+        f"(SELECT m.rowid FROM memories m WHERE {' AND '.join(conditions)} {order} LIMIT ?) "
+        f"{order}",
         *params,
-        limit,
-        offset,
     )
-    return [Browsed(memory_item(row), row[-1]) for row in rows]
+    return [Browsed(memory_item(row), row[-3], row[-2:]) for row in rows]
 
 
 def replacements(store: Store, ids: Sequence[str]) -> list[tuple[str, str]]:

@@ -20,6 +20,7 @@ const VIEWS = {
 
 let view = null; // the list that is shown
 let shown = []; // its memories
+let next = ""; // where those begin that are not shown yet
 let listed = 0; // these two count what was asked, so that a late answer is not shown over a newer
 let opened = 0;
 let known = null; // the overview: how much there is, whose, and the cloud
@@ -30,9 +31,12 @@ function showDoor(message) {
   api.dropToken();
   listed += 1;
   opened += 1;
-  view = null;
+  view = known = null;
+  shown = [];
   if ($("dialog").open) $("dialog").close();
-  for (const id of ["rows", "detail", "dialog"]) $(id).replaceChildren();
+  for (const id of ["rows", "detail", "dialog", "about", ...OWNERS]) $(id).replaceChildren();
+  delete $("detail").dataset.id;
+  $("query").value = "";
   for (const id of ["room", "top"]) $(id).hidden = true;
   $("door").hidden = false;
   document.title = "edgemem";
@@ -51,7 +55,7 @@ async function enter() {
 /** Ask for the overview; whether it was given. */
 async function takeOverview() {
   const found = await attempt(api.overview);
-  if (!found) return false;
+  if (!found || !api.hasToken()) return false; // locked meanwhile
   known = found;
   for (const name of OWNERS) fillOwners(name, found.owners[name]);
   return true;
@@ -124,10 +128,11 @@ async function load(from = 0) {
   $("state").disabled = query !== "";
   tell({ status: query ? "Searching …" : "Loading …" });
   const ask = { pending: api.pending, cloud: api.receipts, graph: () => api.entities(owners()) }[view] ??
-    (query ? () => searched(query, from) : () => api.browse(browsed(from)));
+    (query ? () => searched(query, from) : () => browsed(from));
   const found = await attempt(ask);
   if (!found || turn !== listed) return;
-  shown = [...shown.slice(0, from), ...found.results];
+  shown = found.results;
+  next = found.next;
   $("more").hidden = !found.more || view === "graph";
   const draw = { timeline, graph: entityList, pending: waiting, cloud: sent }[view] ?? (query ? hits : cards);
   $("rows").replaceChildren(...(shown.length ? [draw(shown)] : []));
@@ -139,14 +144,19 @@ async function load(from = 0) {
 const owners = () =>
   Object.fromEntries(OWNERS.map((name) => [name, $(name).value]).filter(([, id]) => id));
 
-const browsed = (offset) =>
-  ({ ...owners(), kind: $("kind").value, state: $("state").value, limit: PAGE, offset });
+/** What is shown, and the page after it. */
+async function browsed(from) {
+  const page = { kind: $("kind").value, state: $("state").value, limit: PAGE, after: from ? next : "" };
+  const found = await api.browse({ ...owners(), ...page });
+  const results = [...shown.slice(0, from), ...found.results];
+  return { results, next: found.next, more: found.next !== null };
+}
 
-/** The next best, as a page of a list. One more than is shown tells whether there are more. */
+/** The best, more than are shown. One more than that tells whether there are more. */
 async function searched(query, from) {
   const to = from + FOUND;
   const { results } = await api.search(searchOf(query, to + 1));
-  return { results: results.slice(from, to), more: results.length > to };
+  return { results: results.slice(0, to), more: results.length > to };
 }
 
 function searchOf(query, top_k) {
@@ -234,7 +244,7 @@ async function changed(id, message, gone) {
   } else {
     await openMemory(id);
   }
-  await takeOverview();
+  if (!(await takeOverview())) return;
   await load();
   if (gone) $("list-title").focus();
   tell({ done: message });
@@ -286,7 +296,10 @@ $("unlock").addEventListener("submit", async (event) => {
   await enter();
   if (document.activeElement === document.body) $("list-title").focus();
 });
-$("lock").addEventListener("click", () => showDoor(""));
+$("lock").addEventListener("click", () => {
+  history.replaceState(null, "", location.pathname); // the address may hold a name
+  showDoor("");
+});
 $("ask").addEventListener("submit", (event) => {
   event.preventDefault();
   load();
