@@ -596,15 +596,18 @@ class Memory:
 
     # -- upkeep --------------------------------------------------------------------------------
 
-    def export_jsonl(self, file: str | Path | IO[str], *, sealed: bool = False) -> int:
+    def export_jsonl(
+        self, file: str | Path | IO[str], *, user_id: str | None = None, sealed: bool = False
+    ) -> int:
         """Write everything as JSON lines; returns how many. `import_jsonl` restores the same store.
 
-        file: a path, replaced in one step, or an open text file. sealed: encrypt each line with the
+        file: a path, replaced in one step, or an open text file. user_id: write only what is of
+        this user, without the keywords that may never be sent. sealed: encrypt each line with the
         key of this store, which must be a vault. Otherwise the lines are plain, even those of a
         vault. Raises StoreFull if the file cannot be written.
         """
         self._parts.require_open()
-        return upkeep.export_jsonl(self.store, file, sealed=sealed)
+        return upkeep.export_jsonl(self.store, file, user_id=user_id, sealed=sealed)
 
     def import_jsonl(
         self, file: str | Path | Iterable[str], *, on_progress: Callable[[int], None] | None = None

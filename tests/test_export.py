@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_engine import FakeEngine
+from imagekit import drawn, saved
 from memorykit import BagOfWords, quick, texts
 from storekit import ADA, FAR_AHEAD, T0, T1, T2, add, indexed, memory, turn, unit, vectors_by_length
 
@@ -238,6 +239,22 @@ def test_export_of_an_import_of_an_export_equals_it(rich: Memory, tmp_path: Path
         # A second time nothing is new.
         assert copy.import_jsonl(io.StringIO(written(rich))) == 0
         assert written(copy) == written(rich)
+
+
+def test_an_export_of_one_user_has_all_of_theirs_and_nothing_of_others(
+    rich: Memory, tmp_path: Path
+) -> None:
+    rich.add("Bob keeps bees.", user_id="bob", images=[saved(drawn())], infer=False)
+    rich.add("Ana's garden.", user_id="ana", images=[saved(drawn(seed=1))], infer=False)
+    file = tmp_path / "ana.jsonl"
+    rich.export_jsonl(file, user_id="ana")
+    assert "bees" not in file.read_text(encoding="utf-8")
+    with quick(tmp_path / "b.db") as copy:
+        copy.import_jsonl(file)
+        mine = rich.get_all(user_id="ana")
+        assert copy.get_all() == mine
+        assert [copy.history(item.id) for item in mine] == [rich.history(item.id) for item in mine]
+        assert copy.store.counts()["images"] == 1
 
 
 def test_an_older_export_brings_back_nothing_that_was_erased() -> None:

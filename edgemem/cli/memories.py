@@ -374,17 +374,18 @@ _MOST_USERS = 3  # that are named after an import
     "--format", "shape", type=click.Choice(["edgemem", "pgvector"]), default="edgemem",
     help="edgemem: JSON Lines; pgvector: SQL that psql loads into PostgreSQL.",
 )  # fmt: skip
+@click.option("--user-id", metavar="ID", help="Only what is of this user.  [default: everything]")
 @click.option("--sealed", is_flag=True, help="Encrypt each line with the vault's key.")
 @memory_option
-def export(file: str, shape: str, sealed: bool, memory: Memory) -> None:
+def export(file: str, shape: str, user_id: str | None, sealed: bool, memory: Memory) -> None:
     """Write everything in the store to FILE as JSON Lines (default: standard output).
 
     Turns, memories, deleted ones too, history and pending work; `edgemem import` reads it back.
     As SQL: memories that are not deleted, their vectors and relations, for a shared database;
     loaded again, it replaces what this store gave before.
     """
-    if sealed and shape != "edgemem":
-        raise click.UsageError("--sealed is for JSON Lines; psql could not read sealed SQL.")
+    if (sealed or user_id is not None) and shape != "edgemem":
+        raise click.UsageError("--sealed and --user-id are for JSON Lines, not for SQL.")
     if memory.store.vault is not None and not sealed:
         note("The store is encrypted and this export is not; --sealed encrypts it.")
 
@@ -393,7 +394,7 @@ def export(file: str, shape: str, sealed: bool, memory: Memory) -> None:
             from edgemem.pipeline import upkeep
 
             return upkeep.export_pgvector(memory.store, to)
-        return memory.export_jsonl(to, sealed=sealed)
+        return memory.export_jsonl(to, user_id=user_id, sealed=sealed)
 
     if file == "-":
         write(sys.stdout)

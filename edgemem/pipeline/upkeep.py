@@ -93,17 +93,37 @@ def vectors_of(embedder: Embedder, search_texts: Iterable[str]) -> list[Vectors]
 # -- export and import -----------------------------------------------------------------------
 
 
-def export_jsonl(store: Store, file: str | Path | IO[str], *, sealed: bool = False) -> int:
-    """Write every row of a store as a line of JSON; returns how many. See `Memory.export_jsonl`."""
+def export_jsonl(
+    store: Store, file: str | Path | IO[str], *, user_id: str | None = None, sealed: bool = False
+) -> int:
+    """Write the rows of a store as lines of JSON; returns how many. See `Memory.export_jsonl`."""
     count = 0
     rows = cast("Generator[dict[str, Any], None, None]", store.export_rows())
     # `rows` holds a snapshot, and an erase waits for that; so it is closed in any case.
     with _replacing(file) as out, closing(rows):
-        lines = (json.dumps(row, ensure_ascii=False) for row in rows)
+        wanted = rows if user_id is None else _of_user(rows, user_id)
+        lines = (json.dumps(row, ensure_ascii=False) for row in wanted)
         for line in _sealed_lines(store, lines) if sealed else lines:
             out.write(line + "\n")
             count += 1
     return count - 2 * sealed
+
+
+def _of_user(rows: Iterable[dict[str, Any]], user_id: str) -> Iterator[dict[str, Any]]:
+    """The rows of an export that are a user's own, or hang on a memory of theirs."""
+    mine: set[str] = set()
+    for row in rows:
+        if row["type"] == "image":
+            row["memories"] = [link for link in row["memories"] if link["memory_id"] in mine]
+            if row["memories"]:
+                yield row
+        elif "memory_id" in row:
+            if row["memory_id"] in mine:
+                yield row
+        elif row["user_id"] == user_id:
+            if row["type"] == "memory":
+                mine.add(row["id"])
+            yield row
 
 
 # A sealed export is a line of JSON with the ways to the key (see `vault`), then each row sealed for
