@@ -26,7 +26,9 @@ Knows a Memory and an Engine; no SQL, no prompt (the stages have them).
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
+import weakref
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from functools import partial
@@ -34,7 +36,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgemem.errors import EdgememError, InputError, ModelError
-from edgemem.inputs import spaced, text_of, time_of
+from edgemem.inputs import text_of, time_of
 from edgemem.memory import Memory
 from edgemem.pipeline import looking, recall
 from edgemem.pipeline.days import agenda, days_asked, with_days
@@ -68,6 +70,7 @@ from edgemem.stages.reply import (
     system_text,
     turn_text,
 )
+from edgemem.store.erasures import last_erasure
 
 if TYPE_CHECKING:
     from edgemem.cloud.governor import CloudAnswer, Governor, Mode
@@ -97,15 +100,14 @@ _LEADING_CHARS = 400  # of the turns before a message, searched together with it
 @dataclass(frozen=True, slots=True)
 class _Turn:
     """A turn as it was said. shown: its text as the model read it, notes included; None if that is
-    what was said. notes: their texts. tells: whether the turn tells something that no search finds,
-    as it is not stored. of: the texts of the memories that an answer was given with.
+    what was said. notes: those beside it. tells: whether the turn tells something that no search
+    finds, as it is not stored.
     """
 
     said: Message
     shown: str | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[Evidence, ...] = ()
     tells: bool = True
-    of: tuple[str, ...] = ()
 
     @property
     def read(self) -> Message:
@@ -138,9 +140,10 @@ class _Asked:
         return self.intent.wants in ("recall", "overview") and not self.evidence
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class Reply:
-    """The answer of one turn: iterate it for its pieces, then read the attributes.
+    """The answer of one turn: iterate it for its pieces, then read the attributes. A reply that is
+    dropped ends as by `close`.
 
     Set from the start: wants (what the message wants), hits (what the search found), context (the
     memories shown to the model), found (whether there were any). Set once the reply has ended:
@@ -208,6 +211,7 @@ class Chat:
         self._turns = [_Turn(turn) for turn in turns]
         self._first = 0  # of these turns, that the model is still shown
         self._known: tuple[Evidence, ...] | None = None
+        self._erasure = last_erasure(memory.store)
 
     @property
     def engine(self) -> Engine:
@@ -224,7 +228,7 @@ class Chat:
         *,
         images: Sequence[bytes | str | Path] = (),
         timestamp: datetime | str | float | None = None,
-        remember: bool | Literal["first"] = True,
+        remember: bool | Literal["first", "answer"] = True,
         cloud: Mode = "auto",
         options: Options | None = None,
     ) -> Reply:
@@ -235,13 +239,17 @@ class Chat:
         facts (seconds). A user interface should take remember="first", which leaves them to
         `Memory.process_pending`, and run that on a worker.
         images: as for `Memory.add`; they are stored with the message. timestamp: when the message
-        is said (None: now). remember=False answers without storing anything. A message that only
-        asks to forget is not stored. cloud: "ask" the cloud, "off", or "auto" to let the governor
-        decide. The cloud's answer comes in one piece; if the cloud fails, the local model answers.
-        options: of an answer in a conversation (temperature, max_tokens, stop …); quoted and short
-        answers take none.
+        is said (None: now). remember=False answers without storing anything, "answer" stores the
+        answer alone, for a message that is stored already. A message that only asks to forget is
+        not stored. cloud: "ask" the cloud, "off", or "auto" to let the governor decide. The cloud's
+        answer comes in one piece; if the cloud fails, the local model answers. options: of an
+        answer in a conversation (temperature, max_tokens, stop …); quoted and short answers take
+        none.
+        Once anything was erased, the model is shown only what the store still has, and an answer
+        that was under way is not stored. A changed or deleted memory is not shown again.
         Raises InputError on a message or image that cannot be stored, a bad time or another mode.
         """
+        self._drop_changed()
         text_of(text, "message")
         if cloud not in ("ask", "auto", "off"):
             raise InputError(f"cloud is {cloud!r:.80}; give 'ask', 'auto' or 'off'")
@@ -285,25 +293,38 @@ class Chat:
         }
         context = shown or recall.sources(asked.evidence)
         reply = Reply(asked.intent.wants, hits, context, timings)
-        if remember:
+        if remember and remember != "answer":
             # Searches leave a "recalled" message out: a question, asked again, would find itself.
             said = {"role": "user", "content": text, "recalled": not wanted.tells}
             reply.changes = self._add(said, said_at, infer="later", images=images)
-        reply._pieces = self._run(reply, asked, remember, cloud)
+        # Not the reply itself, which holds the generator: it could not be freed at once.
+        told = weakref.proxy(reply)
+        reply._pieces = self._run(told, hits, context, reply.changes, asked, remember, cloud)
         next(reply._pieces)  # enters the `try`, so that an early close still remembers
         return reply
 
-    def forget(self, texts: Iterable[str]) -> None:
-        """Drop from what the model is shown the turns with these texts, the answers that were given
-        with memories of these texts, and all notes."""
-        gone = {spaced(text) for text in texts}
-        # The notes beside the turns that are left may quote these texts.
-        self._turns = [
-            replace(turn, shown=None, notes=())
-            for turn in self._turns
-            if gone.isdisjoint(map(spaced, (turn.said.content, *turn.of)))
-        ]
-        self._first, self._known = 0, None
+    def _drop_changed(self) -> bool:
+        """Drop from what the model is shown the notes and known facts that were changed or deleted
+        since; and if anything was erased, all notes and all turns that the store does not have, as
+        they may quote it. Returns whether anything was erased.
+        """
+        store = self.memory.store
+        erased, self._erasure = self._erasure, last_erasure(store)
+        if erased != self._erasure:
+            left = store.recent_turns(Scope(**self._ids()), limit=2 * len(self._turns))
+            stored = {turn.content for turn in left}
+            self._turns = [_Turn(t.said) for t in self._turns if t.said.content in stored]
+            self._first, self._known = 0, None
+            return True
+        notes = [note for turn in self._turns for note in turn.notes]
+        changed = recall.changed(self.memory, [*notes, *(self._known or ())])
+        if changed:
+            self._turns = [
+                turn if changed.isdisjoint(turn.notes) else replace(turn, shown=None, notes=())
+                for turn in self._turns
+            ]
+            self._known = None
+        return False
 
     def _intent(self, text: str, with_images: bool = False) -> Intent:
         said = (turn.said for turn in reversed(self._turns) if turn.said.role == "user")
@@ -364,18 +385,26 @@ class Chat:
         return replace(hits, items=tuple(ranked))
 
     def _run(
-        self, reply: Reply, asked: _Asked, remember: object, mode: Mode
+        self,
+        reply: Reply,
+        hits: SearchResults,
+        context: tuple[Hit, ...],
+        changes: AddResults | None,
+        asked: _Asked,
+        remember: object,
+        mode: Mode,
     ) -> Generator[str, None, None]:
+        """The pieces of an answer. reply: a proxy, which receives what is known at the end."""
         pieces: list[str] = []
         appended = ""
         said = Message("user", asked.text, asked.said_at)
         turn = _Turn(said, tells=asked.intent.tells and not remember)
         try:
             yield ""
-            self._ask_cloud(reply, asked, mode)
+            reply.cloud, reply.cloud_error = self._ask_cloud(asked, hits, context, mode)
             if reply.cloud is not None:
                 pieces.append(reply.cloud.text)
-                yield reply.cloud.text
+                yield pieces[0]
                 return
             free = self._heeds or bool(asked.options)
             fixed = None if asked.pixels else _without_model(asked, self.instructions, free=free)
@@ -393,39 +422,53 @@ class Chat:
                             yield piece
                 finally:
                     stream.close()
-                    reply.generation = stream.result
+                    with suppress(ReferenceError):
+                        reply.generation = stream.result
                 if stream.result is not None:
                     reply.timings["ttft_s"] = stream.result.ttft_s
                     reply.timings["tokens_per_s"] = stream.result.tokens_per_s
-            if not free and (shown := self._below(asked, "".join(pieces), reply.hits)):
+            if not free and (shown := self._below(asked, "".join(pieces), hits)):
                 appended = f"\n\n{shown}"
                 yield appended
         finally:
             answer = "".join(pieces).strip()
-            reply.text = (answer + appended).strip()
-            self._turns.append(turn)
-            if answer:  # the model is shown its own words again, not the quotation below them
-                made_of = tuple(hit.memory for hit in reply.context)
-                self._turns.append(_Turn(Message("assistant", answer, asked.said_at), of=made_of))
+            text = (answer + appended).strip()
+            with suppress(ReferenceError):
+                reply.text = text
+            erased = not self.memory.closed and self._drop_changed()
+            if not erased:
+                self._turns.append(turn)
+                if answer:  # the model is shown its own words again, not the quotation below them
+                    self._turns.append(_Turn(Message("assistant", answer, asked.said_at)))
             if remember and not self.memory.closed:
-                self._remember(reply, asked.said_at, facts=remember != "first")
+                started = time.perf_counter()
+                if text and not erased:
+                    told = {"role": "assistant", "content": text, "recalled": True}
+                    self._add(told, asked.said_at, infer=False)
+                if remember != "first" and changes is not None:
+                    changes = self.memory.take_facts(changes)
+                with suppress(ReferenceError):
+                    reply.changes = changes
+                    reply.timings["remember_s"] = time.perf_counter() - started
 
-    def _ask_cloud(self, reply: Reply, asked: _Asked, mode: Mode) -> None:
-        """Ask the cloud if the governor allows it; sets `reply.cloud` or `reply.cloud_error`."""
+    def _ask_cloud(
+        self, asked: _Asked, hits: SearchResults, context: tuple[Hit, ...], mode: Mode
+    ) -> tuple[CloudAnswer | None, str | None]:
+        """Ask the cloud if the governor allows it. Its answer, or why it gave none."""
         if self.cloud is None or (mode == "auto" and asked.intent.wants == "erase"):
-            return
+            return None, None
         asks = asked.intent.wants is not None
-        best = max((hit.score for hit in reply.context), default=0.0)
+        best = max((hit.score for hit in context), default=0.0)
         # The cloud cannot know what only this memory could tell.
         confidence = 1.0 if not asks or asked.nothing_known else best
         why = self.cloud.decide(asked.text, confidence, mode)
         if why is None:
-            return
-        scope, hits = Scope(**self._ids()), reply.hits if asks else ()
+            return None, None
+        scope, offered = Scope(**self._ids()), hits if asks else ()
         try:
-            reply.cloud = self.cloud.ask(asked.text, hits, scope=scope, why=why)
+            return self.cloud.ask(asked.text, offered, scope=scope, why=why), None
         except EdgememError as exc:
-            reply.cloud_error = str(exc)
+            return None, str(exc)
 
     def _evidence(
         self, text: str, hits: SearchResults, wanted: Intent, way: Way
@@ -441,7 +484,8 @@ class Chat:
         if way == "converse" and (wants == "recall" or (wants is None and not self._reacts)):
             # Leave out what the model can read in the conversation already.
             window = self._turns[self._first :]
-            seen = {text for turn in window for text in (turn.said.content, *turn.notes)}
+            seen = {turn.said.content for turn in window}
+            seen |= {note.text for turn in window for note in turn.notes}
             many = self._heeds or self.engine.expert("reply")
             most = self._shown or (SHOWN_NOTES if many else FEW_NOTES)
             return recall.notes(memory, hits, most=most, seen=seen)
@@ -598,7 +642,7 @@ class Chat:
             seen = {asked.text, *(message.content for message in past)}
             self._known = recall.known(self.memory, Scope(**self._ids()), fits, seen)
         shown = turn_text(asked.text, asked.evidence)
-        with_notes = replace(plain, shown=shown, notes=tuple(n.text for n in asked.evidence))
+        with_notes = replace(plain, shown=shown, notes=asked.evidence)
         full, bare = system(self._known), system()
         for instructions, turn in ((full, with_notes), (full, plain), (bare, plain)):
             turns = [*past, turn.read]
@@ -606,16 +650,6 @@ class Chat:
                 break
         self._first += len(turns) - max(1, len(kept))
         return converse(engine, instructions, kept or turns[-1:], asked.options), turn
-
-    def _remember(self, reply: Reply, said_at: str, *, facts: bool) -> None:
-        """Store the answer and, if wanted, take facts from the message, which is stored already."""
-        started = time.perf_counter()
-        if reply.text:
-            answer = {"role": "assistant", "content": reply.text, "recalled": True}
-            self._add(answer, said_at, infer=False)
-        if facts and reply.changes is not None:
-            reply.changes = self.memory.take_facts(reply.changes)
-        reply.timings["remember_s"] = time.perf_counter() - started
 
     def _add(
         self,

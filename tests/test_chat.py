@@ -1,5 +1,6 @@
 """A chat: what is recalled is answered from, kept, and never remembered again."""
 
+import gc
 import math
 
 import pytest
@@ -137,6 +138,29 @@ def test_closing_a_reply_in_the_middle_keeps_the_turn(chat, memory):
     assert "Your cat" not in texts(memory.get_all(user_id="default"))
     assert list(reply) == []
     assert say(chat, QUESTION).text == ANSWER  # the engine is free again
+
+
+def test_a_reply_that_is_dropped_ends_at_once(chat, memory):
+    gc.disable()  # which would free it later, in any thread
+    try:
+        for _ in chat.send(CAT):
+            break
+        assert turns(memory) == [("user", CAT), ("assistant", "Your cat")]
+    finally:
+        gc.enable()
+
+
+def test_an_answer_under_way_when_anything_is_erased_is_not_stored(chat, memory, fake):
+    memory.add("The clinic said zebrafinch.", user_id="default", infer=False)
+    fake.pieces = ("The clinic ", "said zebrafinch.")
+    reply = chat.send("What did the clinic say?", remember="first")
+    next(reply)
+    memory.erase([item.id for item in memory.get_all()])
+    assert "zebrafinch" in "".join(reply) + reply.text  # who asked still reads it
+    assert turns(memory) == []
+    fake.prompts.clear()
+    say(chat, "Hello, how are you?")
+    assert "zebrafinch" not in str(fake.prompts)
 
 
 def test_closing_a_reply_before_its_first_piece_keeps_the_message(chat, memory, fake):

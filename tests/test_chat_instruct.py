@@ -359,10 +359,35 @@ def test_what_is_forgotten_is_shown_no_more(chat, memory, fake):
     say(chat, "How is my cat?")
     memory.erase([item.id for item in memory.get_all(user_id="default")])
     fake.prompts.clear()
-    chat.forget([CAT])
     say(chat, "How is my dog?")
     assert all("called Tom" not in turn for turn in shown(fake))
     assert "Your cat is Tom." not in shown(fake)  # an answer that was made of it
+
+
+def test_what_was_deleted_or_edited_is_shown_no_more_and_the_conversation_goes_on(
+    chat, memory, fake
+):
+    cat, dog = (
+        memory.add(text, user_id="default", timestamp=MARCH, infer=False)[0].id
+        for text in (CAT, "My dog is called Rex.")
+    )
+    say(chat, "How is my cat?", remember=False)
+    say(chat, "How is my dog?", remember=False)
+    memory.delete(cat)
+    memory.update(dog, "My dog is called Max.")
+    fake.prompts.clear()
+    say(chat, "Write a poem about the sea.", remember=False)
+    read = str(fake.prompts[-1])
+    assert "How is my cat?" in read and "called Tom" not in read and "called Rex" not in read
+
+
+def test_a_turn_without_an_answer_is_one_with_the_next(chat, fake):
+    say(chat, "Write a poem about the sea.")
+    chat.send("Write a poem about rain.").close()
+    say(chat, "Write a poem about wind.")
+    roles = [message["role"] for message in fake.prompts[-1][1]]
+    assert roles == ["system", "user", "assistant", "user"]
+    assert "rain" in shown(fake)[-1] and shown(fake)[-1].endswith("Write a poem about wind.")
 
 
 def test_extraction_asks_once_for_a_message(memory, fake):

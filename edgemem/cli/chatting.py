@@ -324,7 +324,6 @@ class _Session:
             return
         forget_typed(said)
         gone = self.memory.erase(ids)
-        self.chat.forget(said)
         self.reply, self.listed = None, []
         if self.editor is not None:
             self.editor.forget()

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from edgemem import language
 from edgemem.pipeline.ingest import nearest
-from edgemem.results import Evidence, Hit, Message, Query, Scope, at_day, local_time
+from edgemem.results import Evidence, Hit, Message, Query, Scope, at_day, local_time, utc_now
 from edgemem.retrieval.search import RELEVANT
 from edgemem.runtime.lowrank import expert_file
 from edgemem.stages.intent import only_asks
@@ -37,6 +37,7 @@ __all__ = [
     "LIKELY",
     "asked_at",
     "bearing",
+    "changed",
     "clock",
     "evidence_of",
     "known",
@@ -189,6 +190,20 @@ def sources(shown: Sequence[Evidence]) -> tuple[Hit, ...]:
     """The memories of evidence, best first, each once."""
     hits = {e.source.id: e.source for e in shown if e.source is not None}
     return tuple(sorted(hits.values(), key=lambda hit: -hit.score))
+
+
+def changed(memory: Memory, shown: Sequence[Evidence]) -> frozenset[Evidence]:
+    """The evidence whose memory was edited, ended or deleted after it was found, or has expired."""
+    now = memory.store.get([e.source.id for e in shown if e.source is not None])
+    time = utc_now()
+
+    def is_changed(hit: Hit) -> bool:
+        item = now.get(hit.id)
+        if item is None or (item.memory, item.valid_to) != (hit.memory, hit.valid_to):
+            return True
+        return item.expires_at is not None and item.expires_at <= time
+
+    return frozenset(e for e in shown if e.source is not None and is_changed(e.source))
 
 
 def telling(messages: Sequence[Message]) -> list[Evidence]:

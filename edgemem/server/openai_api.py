@@ -313,16 +313,13 @@ def _remembered(
     reply = chat.send(
         last,
         images=images,
-        remember="first" if asked.store and not again else False,
+        remember=("answer" if again else "first") if asked.store else False,
         options=asked.options,
     )
     for piece in reply:
         job.put(piece)
         if job.cancelled():
             reply.close()
-    if again and asked.store and reply.text:
-        answer = {"role": "assistant", "content": reply.text, "recalled": True}
-        service.memory.add(answer, user_id=asked.user, infer=False)
     return reply.generation
 
 

@@ -152,8 +152,13 @@ def converse(
 
 
 def _prompt(system: str, turns: Sequence[Message]) -> list[dict[str, str]]:
-    said = [{"role": turn.role, "content": turn.content} for turn in turns]
-    return [{"role": "system", "content": system}, *said]
+    prompt = [{"role": "system", "content": system}]
+    for turn in turns:
+        if turn.role == prompt[-1]["role"]:  # many templates want user and assistant in turn
+            prompt[-1]["content"] += f"\n\n{turn.content}"
+        else:
+            prompt.append({"role": turn.role, "content": turn.content})
+    return prompt
 
 
 def small_talk(engine: Engine, text: str, turns: Sequence[Message]) -> Stream:

@@ -27,7 +27,7 @@ from edgemem.store.rows import LISTED, as_json
 if TYPE_CHECKING:
     from edgemem.store.store import Store
 
-__all__ = ["erased_of", "erasures", "verify", "with_receipt"]
+__all__ = ["erased_of", "erasures", "last_erasure", "verify", "with_receipt"]
 
 _NOT_LOOKED_THROUGH = ("meta", "erased", "erasures")
 _ID_CHARS = 300  # no id is longer, whether a scope's or imported
@@ -121,6 +121,12 @@ def add_erasure(
         "INSERT INTO erasures (number, body, sha256) VALUES (?, ?, ?)",
         (receipt.number, receipt.body(), _hash(receipt.body())),
     )
+
+
+def last_erasure(store: Store) -> int:
+    """The number of the newest erasure; 0 if nothing was ever erased."""
+    ((number,),) = store.select("SELECT coalesce(max(number), 0) FROM erasures")
+    return int(number)
 
 
 def erasures(store: Store) -> list[Erasure]:
