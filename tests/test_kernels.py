@@ -52,7 +52,7 @@ REFUSED = {
             ({"rows": [[1.0]]}, "rows must be a 2-d float32 array, not list"),
             ({"rows": one(4, 3).T}, "rows must be C-contiguous"),
             ({"rows": one(3, 0)}, "rows have 0 columns"),
-            ({"query": one(5)}, "query has 5 numbers, rows have 4"),
+            ({"query": one(5)}, "query has 5 entries for 4 columns"),
             ({"query": one(8)[::2]}, "query must be C-contiguous"),
             ({"query": one(4, dtype=I32)}, "query must be a 1-d float32 array, not 1-d int32"),
             ({"mask": one(2, dtype=BOOL)}, "mask has 2 entries for 3 rows"),
@@ -66,7 +66,7 @@ REFUSED = {
             (INT8 | {"rows": WIDE}, "rows have 131072 columns; at most 131071 fit in int8"),
             (INT8 | {"scales": one(2)}, "scales has 2 entries for 3 rows"),
             (INT8 | {"scales": np.ones(3)}, "scales must be a 1-d float32 array, not 1-d float64"),
-            (INT8 | {"query": one(5)}, "query has 5 numbers, rows have 4"),
+            (INT8 | {"query": one(5)}, "query has 5 entries for 4 columns"),
             (INT8 | {"mask": one(2, dtype=BOOL)}, "mask has 2 entries for 3 rows"),
             (INT8 | {"k": 0}, "k is 0; it must be 1 or more"),
             (INT8 | {"survivors": 1}, "survivors is 1; it must be 2 or more"),
@@ -100,9 +100,9 @@ REFUSED = {
     "metric_query": (
         {"query": one(4), "mean": one(4), "inverse_diagonal": one(4), "directions": one(2, 4)},
         [
-            ({"mean": one(5)}, "mean has 5 numbers, rows have 4"),
-            ({"inverse_diagonal": one(3)}, "inverse_diagonal has 3 numbers, rows have 4"),
-            ({"directions": one(1, 3)}, "directions have 3 numbers, rows have 4"),
+            ({"mean": one(5)}, "mean has 5 entries for 4 columns"),
+            ({"inverse_diagonal": one(3)}, "inverse_diagonal has 3 entries for 4 columns"),
+            ({"directions": one(1, 3)}, "directions has shape (1, 3); (1, 4) is needed"),
             ({"directions": np.ones((1, 4))}, "directions must be a 2-d float32 array, not 2-d fl"),
             ({"directions": one(4, 2).T}, "directions must be C-contiguous"),
         ],
@@ -112,7 +112,7 @@ REFUSED = {
         [
             ({"features": one(3)}, "features must be a 2-d float32 array, not 1-d"),
             ({"features": one(3, 0)}, "features have 0 columns"),
-            ({"weights": one(3)}, "weights has 3 numbers, features have 2"),
+            ({"weights": one(3)}, "weights has 3 entries for 2 features"),
             ({"weights": np.ones(2)}, "weights must be a 1-d float32 array, not 1-d float64"),
             ({"k": 0}, "k is 0; it must be 1 or more"),
         ],
@@ -155,7 +155,7 @@ REFUSED = {
             ({"scale": 0.0}, "scale is 0.0, limit 9.0; they must be above 0, and 0 or more"),
             ({"scale": math.nan}, "scale is nan, limit 9.0"),
             ({"limit": -1.0}, "scale is 1.0, limit -1.0"),
-            ({"query": one(5)}, "query has 5 numbers, rows have 4"),
+            ({"query": one(5)}, "query has 5 entries for 4 columns"),
             (INT8 | {"scales": one(2)}, "scales has 2 entries for 3 rows"),
         ],
     ),
@@ -225,7 +225,7 @@ REFUSED = {
     ),
     "gated": (
         {"gate_up": one(2, 6), "out": one(2, 3), "halves": HALVES},
-        [({"halves": HALVES[:, :4].copy()}, "gate_up has shape (2, 6) and halves (2, 4); both")],
+        [({"halves": HALVES[:, :4].copy()}, "halves has shape (2, 4); (2, 6) is needed")],
     ),
     "rms_norm": (
         {"x": one(2, 6), "out": one(2, 6), "eps": 1e-5, **NORM},

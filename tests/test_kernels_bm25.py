@@ -126,12 +126,6 @@ def test_what_is_not_allowed_has_no_influence(bm25):
 
 
 @every_bm25
-def test_equal_scores_come_by_number(bm25):
-    query = packed([dict.fromkeys(range(50), 1) | {30: 2}], [4] * 50)
-    assert bm25(query, 6, np.empty(50, np.float32))[0].tolist() == [30, 0, 1, 2, 3, 4]
-
-
-@every_bm25
 def test_an_average_of_the_whole_store_may_be_given(bm25):
     """N and the average are the caller's; more documents than N leave the weight above 0."""
     query = replace(packed([{0: 1, 1: 1, 2: 1}], [3, 3, 3]), n_allowed=1)
