@@ -104,19 +104,6 @@ static int64_t scan_topk_i8(Array<const int8_t, 2> rows, Array<const float, 1> s
     return found;
 }
 
-static void dots_i8(Array<const int8_t, 2> rows, Array<const float, 1> scales,
-                    Array<const int64_t, 1> positions, Array<const float, 2> queries, int32_t isa,
-                    Array<float, 2> out) {
-    const int64_t n = rows_of(rows), m = rows_of(positions), q = rows_of(queries);
-    need(rows_of(scales) == n && columns_of(queries) == columns_of(rows) && rows_of(out) == m &&
-             columns_of(out) == q,
-         "scales, queries or out do not fit rows and positions");
-    run([&] {
-        return edgemem_dots_i8(rows.data(), scales.data(), n, columns_of(rows), positions.data(),
-                               m, queries.data(), q, isa, out.data());
-    });
-}
-
 static std::pair<float, float> metric_query(Array<const float, 1> query, Array<const float, 1> mean,
                                             Array<const float, 1> inverse_diagonal,
                                             Array<const float, 2> directions, int32_t isa,
@@ -352,7 +339,6 @@ NB_MODULE(_native, m) {
     define(m, "dots", dots);
     define(m, "quantize_i8", quantize_i8);
     define(m, "scan_topk_i8", scan_topk_i8);
-    define(m, "dots_i8", dots_i8);
     define(m, "metric_query", metric_query);
     define(m, "rank", rank);
     define(m, "bm25", bm25);

@@ -86,8 +86,6 @@ REFUSED = {
             ({"queries": one(2, 8)[:, ::2]}, "queries must be C-contiguous"),
             ({"rows": np.ones((3, 4))}, "rows must be a 2-d float32 array, not 2-d float64"),
             ({"rows": one(0, 4)}, "positions are 0 to 2; none is allowed"),
-            (INT8 | {"positions": ints(3)}, "positions are 3 to 3; allowed are 0 to 2"),
-            (INT8 | {"scales": one(2)}, "scales has 2 entries for 3 rows"),
         ],
     ),
     "quantize_i8": (
@@ -294,7 +292,6 @@ OVERFLOWS = [
     ("dots", (one(3, 4), ints(-1, 0), one(2, 4), 0, one(2, 2)), "position"),
     ("dots", (one(3, 4), ints(0, 1, 2), one(2, 4), 0, one(2, 2)), UNFIT),
     ("dots", (one(3, 4), ints(0, 1), one(2, 4), 99, one(2, 2)), "instruction set"),
-    ("dots_i8", (INT8["rows"], one(2), ints(0), Q[None], 0, one(1, 1)), UNFIT),
     ("quantize_i8", (one(1, 4), INT8["rows"], one(3)), UNFIT),
     ("rank", (one(3, 2), one(2), 0.0, 2, one(3), *ROOM[1]), UNFIT),
     ("metric_query", (Q, Q, Q, one(2, 4), 0, Q[:2], Q.copy()), UNFIT),

@@ -109,8 +109,8 @@ def scan_topk(
         check_count("survivors", survivors, k)
 
 
-def dots(rows: Any, positions: Any, queries: Any, scales: Any = None) -> None:
-    check_table(rows, scales)
+def dots(rows: Any, positions: Any, queries: Any) -> None:
+    check_rows("rows", rows)
     check_array("positions", positions, np.int64, 1)
     check_rows("queries", queries)
     if len(queries) < 1 or queries.shape[1] != rows.shape[1]:
