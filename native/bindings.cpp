@@ -7,12 +7,12 @@
 
 #include <algorithm>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "edgemem.h"
 
 namespace nb = nanobind;
-using namespace nb::literals;
 
 template <typename T, int Dimensions>
 using Array = nb::ndarray<T, nb::ndim<Dimensions>, nb::c_contig, nb::device::cpu>;
@@ -102,19 +102,6 @@ static int64_t scan_topk_i8(Array<const int8_t, 2> rows, Array<const float, 1> s
                                     positions.data(), scores.data(), &found);
     });
     return found;
-}
-
-static void dots_i8(Array<const int8_t, 2> rows, Array<const float, 1> scales,
-                    Array<const int64_t, 1> positions, Array<const float, 2> queries, int32_t isa,
-                    Array<float, 2> out) {
-    const int64_t n = rows_of(rows), m = rows_of(positions), q = rows_of(queries);
-    need(rows_of(scales) == n && columns_of(queries) == columns_of(rows) && rows_of(out) == m &&
-             columns_of(out) == q,
-         "scales, queries or out do not fit rows and positions");
-    run([&] {
-        return edgemem_dots_i8(rows.data(), scales.data(), n, columns_of(rows), positions.data(),
-                               m, queries.data(), q, isa, out.data());
-    });
 }
 
 static std::pair<float, float> metric_query(Array<const float, 1> query, Array<const float, 1> mean,
@@ -326,58 +313,44 @@ static void gated_backward(Array<const uint16_t, 2> halves, Array<const float, 2
     });
 }
 
-// No array is converted, because an output would then be written to a temporary copy and lost.
+// How an argument is read. No array is converted, because an output would then be written to a
+// temporary copy and lost.
+template <typename T>
+static auto argument() {
+    if constexpr (std::is_arithmetic_v<T>) {
+        return nb::arg();
+    } else if constexpr (std::is_same_v<T, Mask>) {
+        return nb::arg().noconvert().none();
+    } else {
+        return nb::arg().noconvert();
+    }
+}
+
+template <typename Result, typename... Arguments>
+static void define(nb::module_ &m, const char *name, Result (*function)(Arguments...)) {
+    m.def(name, function, argument<Arguments>()...);
+}
+
 NB_MODULE(_native, m) {
     m.attr("ABI_VERSION") = edgemem_abi_version();
     m.attr("BEST_ISA") = edgemem_best_isa();
-    m.def("isa_name", &edgemem_isa_name, "isa"_a);
-    m.def("scan_topk", &scan_topk, "rows"_a.noconvert(), "query"_a.noconvert(),
-          "mask"_a.noconvert().none(), "k"_a, "isa"_a, "positions"_a.noconvert(),
-          "scores"_a.noconvert());
-    m.def("dots", &dots, "rows"_a.noconvert(), "positions"_a.noconvert(), "queries"_a.noconvert(),
-          "isa"_a, "out"_a.noconvert());
-    m.def("quantize_i8", &quantize_i8, "rows"_a.noconvert(), "out"_a.noconvert(),
-          "scales"_a.noconvert());
-    m.def("scan_topk_i8", &scan_topk_i8, "rows"_a.noconvert(), "scales"_a.noconvert(),
-          "query"_a.noconvert(), "query_i8"_a.noconvert(), "query_scale"_a,
-          "mask"_a.noconvert().none(), "k"_a, "isa"_a, "survivor_positions"_a.noconvert(),
-          "survivor_scores"_a.noconvert(), "positions"_a.noconvert(), "scores"_a.noconvert());
-    m.def("dots_i8", &dots_i8, "rows"_a.noconvert(), "scales"_a.noconvert(),
-          "positions"_a.noconvert(), "queries"_a.noconvert(), "isa"_a, "out"_a.noconvert());
-    m.def("metric_query", &metric_query, "query"_a.noconvert(), "mean"_a.noconvert(),
-          "inverse_diagonal"_a.noconvert(), "directions"_a.noconvert(), "isa"_a,
-          "workspace"_a.noconvert(), "image"_a.noconvert());
-    m.def("rank", &rank, "features"_a.noconvert(), "weights"_a.noconvert(), "bias"_a, "k"_a,
-          "all_scores"_a.noconvert(), "positions"_a.noconvert(), "scores"_a.noconvert());
-    m.def("bm25", &bm25, "docs"_a.noconvert(), "counts"_a.noconvert(), "starts"_a.noconvert(),
-          "sizes"_a.noconvert(), "lengths"_a.noconvert(), "allowed"_a.noconvert().none(),
-          "n_allowed"_a, "average_length"_a, "k1"_a, "b"_a, "k"_a, "idf"_a.noconvert(),
-          "scores"_a.noconvert(), "top_docs"_a.noconvert(), "top_scores"_a.noconvert());
-    m.def("similarities", &similarities, "rows"_a.noconvert(), "first"_a.noconvert(),
-          "next"_a.noconvert(), "wanted"_a.noconvert(), "query"_a.noconvert(), "offset"_a,
-          "scale"_a, "limit"_a, "isa"_a, "out"_a.noconvert());
-    m.def("similarities_i8", &similarities_i8, "rows"_a.noconvert(), "scales"_a.noconvert(),
-          "first"_a.noconvert(), "next"_a.noconvert(), "wanted"_a.noconvert(),
-          "query"_a.noconvert(), "offset"_a, "scale"_a, "limit"_a, "isa"_a, "out"_a.noconvert());
-    m.def("maxsim_i8", &maxsim_i8, "rows"_a.noconvert(), "offsets"_a.noconvert(),
-          "query"_a.noconvert(), "isa"_a, "out"_a.noconvert());
-    m.def("beside", &beside, "proposals"_a.noconvert(), "place"_a.noconvert(),
-          "before"_a.noconvert(), "after"_a.noconvert(), "speaker"_a.noconvert(),
-          "allowed"_a.noconvert(), "workspace"_a.noconvert(), "out"_a.noconvert());
-    m.def("word_features", &word_features, "around"_a.noconvert(), "session"_a.noconvert(),
-          "slot"_a.noconvert(), "docs"_a.noconvert(), "starts"_a.noconvert(),
-          "sizes"_a.noconvert(), "idf"_a.noconvert(), "scores"_a.noconvert(),
-          "lengths"_a.noconvert(), "timed"_a.noconvert().none(), "max_length"_a,
-          "order"_a.noconvert(), "having"_a.noconvert(), "out"_a.noconvert());
-    m.def("softmax_causal", &softmax_causal, "scores"_a.noconvert(), "group"_a, "first"_a,
-          "isa"_a);
-    m.def("softmax_backward", &softmax_backward, "p"_a.noconvert(), "d"_a.noconvert(), "isa"_a);
-    m.def("rms_norm", &rms_norm, "x"_a.noconvert(), "weight"_a.noconvert(), "eps"_a, "isa"_a,
-          "out"_a.noconvert(), "inverse"_a.noconvert(), "halves"_a.noconvert());
-    m.def("rms_norm_backward", &rms_norm_backward, "d_out"_a.noconvert(), "halves"_a.noconvert(),
-          "weight"_a.noconvert(), "inverse"_a.noconvert(), "isa"_a, "dx"_a.noconvert());
-    m.def("gated", &gated, "gate_up"_a.noconvert(), "isa"_a, "out"_a.noconvert(),
-          "halves"_a.noconvert());
-    m.def("gated_backward", &gated_backward, "halves"_a.noconvert(), "d_out"_a.noconvert(),
-          "isa"_a, "d_gate_up"_a.noconvert());
+    define(m, "isa_name", edgemem_isa_name);
+    define(m, "scan_topk", scan_topk);
+    define(m, "dots", dots);
+    define(m, "quantize_i8", quantize_i8);
+    define(m, "scan_topk_i8", scan_topk_i8);
+    define(m, "metric_query", metric_query);
+    define(m, "rank", rank);
+    define(m, "bm25", bm25);
+    define(m, "similarities", similarities);
+    define(m, "similarities_i8", similarities_i8);
+    define(m, "maxsim_i8", maxsim_i8);
+    define(m, "beside", beside);
+    define(m, "word_features", word_features);
+    define(m, "softmax_causal", softmax_causal);
+    define(m, "softmax_backward", softmax_backward);
+    define(m, "rms_norm", rms_norm);
+    define(m, "rms_norm_backward", rms_norm_backward);
+    define(m, "gated", gated);
+    define(m, "gated_backward", gated_backward);
 }

@@ -28,7 +28,7 @@ from indexkit import (
 from storekit import add, memory
 
 from edgemem.retrieval import index as index_module
-from edgemem.retrieval.index import VectorIndex
+from edgemem.retrieval.index import IndexView, VectorIndex
 from edgemem.store import Store
 
 both_dtypes = pytest.mark.parametrize("dtype", ["float32", "int8"])
@@ -386,14 +386,14 @@ def test_what_the_graph_takes_in_during_a_search_does_not_split_it(monkeypatch):
     assert index.build_hnsw()
     old, new = unit(2, 44)
     index.apply(changes(2, [601], [1], [old], removed=[1]))
-    inner = index._search_graph
+    inner = IndexView._search_graph
 
     def meanwhile(*arguments):
         index.apply(changes(3, [602], [1], [new], removed=[1]))
         assert index.build_hnsw() and index._graph.last_label == 602
         return inner(*arguments)
 
-    monkeypatch.setattr(index, "_search_graph", meanwhile)
+    monkeypatch.setattr(IndexView, "_search_graph", meanwhile)
     rowids, scores, method = search(index, old, 3)
     assert method == "hnsw" and rowids[0] == 1 and scores[0] == pytest.approx(1)
     index.close()

@@ -219,31 +219,28 @@ def test_every_instruction_set_keeps_the_same_survivors_to_the_bit(dim, isa):
 
 
 @every_dots
-@every_kind
 @pytest.mark.parametrize("dim", DIMS)
-def test_products_of_every_width_and_number_of_queries_are_as_defined(dots, kind, dim):
-    rows, scales, query = table(kind, dim, 9, dim)
+def test_products_of_every_width_and_number_of_queries_are_as_defined(dots, dim):
+    rows, _, query = table("float32", dim, 9, dim)
     positions = np.array([8, 0, 3, 3, 1], np.int64)
     queries = np.stack([query, query[::-1], -query, query + 1, query * 2])
     for q in (1, 2, 3, 4, 5):
-        out = dots(rows, positions, queries[:q], scales)
+        out = dots(rows, positions, queries[:q])
         assert out.dtype == np.float32 and out.flags.c_contiguous
-        assert out.tolist() == products(rows, scales, queries[:q])[positions].tolist()
+        assert out.tolist() == products(rows, None, queries[:q])[positions].tolist()
 
 
 @every_dots
-@every_kind
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
-def test_any_positions_give_the_defined_products(dots, kind, data):
+def test_any_positions_give_the_defined_products(dots, data):
     n, dim = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 70))
     q, seed = data.draw(st.integers(1, 5)), data.draw(st.integers(0, 2**32))
     chosen = data.draw(st.lists(st.integers(0, n - 1), max_size=60))
-    rows, scales, _ = table(kind, seed, n, dim)
-    queries = whole_numbers(seed + 1, q, dim)
-    out = dots(rows, np.array(chosen, np.int64), queries, scales)
+    rows, queries = whole_numbers(seed, n, dim), whole_numbers(seed + 1, q, dim)
+    out = dots(rows, np.array(chosen, np.int64), queries)
     assert out.shape == (len(chosen), q)
-    assert out.tolist() == products(rows, scales, queries)[chosen].tolist()
+    assert out.tolist() == products(rows, None, queries)[chosen].tolist()
 
 
 @every_dots
@@ -261,25 +258,20 @@ def test_nan_and_infinity_stay_what_they_are(dots):
     nan, inf = np.nan, np.inf
     expected = [[nan, nan, nan], [inf, nan, inf], [-inf, nan, -inf], [3e38, 0.0, inf]]
     np.testing.assert_array_equal(dots(rows, np.arange(4), queries), np.float32(expected))
-    quantized, scales = reference.quantize_i8(np.array([[np.nan, 1], [0, 0]], np.float32))
-    out = dots(quantized, np.array([0, 1]), np.ones((2, 2), np.float32), scales)
-    assert np.isnan(out[0]).all() and not out[1].any()
 
 
 @needs_native
 @every_isa
-@every_kind
 @pytest.mark.parametrize("dim", DIMS)
-def test_a_row_scores_the_same_to_the_bit_in_a_scan_and_beside_any_query(kind, isa, dim):
+def test_a_row_scores_the_same_to_the_bit_in_a_scan_and_beside_any_query(isa, dim):
     """Else a candidate could change places between the scan and the re-ranking."""
-    rows, scales = held(kind, noise(dim, 20, dim))
-    queries = noise(dim + 1, 3, dim)
-    positions, scores = native("scan_topk", isa)(rows, queries[0], 20, None, scales, survivors=20)
+    rows, queries = noise(dim, 20, dim), noise(dim + 1, 3, dim)
+    positions, scores = native("scan_topk", isa)(rows, queries[0], 20)
     dots = native("dots", isa)
     for q in (1, 2, 3):
-        assert dots(rows, positions, queries[:q], scales)[:, 0].tolist() == scores.tolist()
+        assert dots(rows, positions, queries[:q])[:, 0].tolist() == scores.tolist()
     turned = np.ascontiguousarray(queries[::-1])
-    assert dots(rows, positions, turned, scales)[:, 2].tolist() == scores.tolist()
+    assert dots(rows, positions, turned)[:, 2].tolist() == scores.tolist()
 
 
 # -- quantize_i8 -----------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -199,8 +200,8 @@ def test_what_is_damaged_or_cut_short_by_a_full_disk_is_not_taken(tmp_path, monk
     memories = saved(path)
     expected = ask(memories).features.tolist()
     before = path.read_bytes()
-    write = whitening._write
-    monkeypatch.setattr(whitening, "_write", lambda name, data: write(name, data[:1000]))
+    write = Path.write_bytes
+    monkeypatch.setattr(Path, "write_bytes", lambda file, data: write(file, data[:1000]))
     assert not memories.save_metrics(path, model_id=MODEL)
     assert path.read_bytes() == before and len(list(tmp_path.iterdir())) == 2
     assert "1000 bytes instead of" in caplog.text
@@ -247,7 +248,7 @@ def test_wrong_contents_under_a_sound_stamp_are_refused(tmp_path, wrong):
     np.savez(data, **WRONG[wrong](arrays_of(path)))
     text = data.getvalue()
     temporary, size = cachefile.write_temporary(
-        path, lambda name: whitening._write(name, text), len(text)
+        path, lambda name: Path(name).write_bytes(text), len(text)
     )
     del stamp["check"]
     cachefile.publish(temporary, path, {**stamp, **size})

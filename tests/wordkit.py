@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from edgemem.retrieval.lexical import Matches
 from edgemem.store.changes import tokenize
@@ -21,18 +21,27 @@ def scores_of(found: Matches, docs: Sequence[int]) -> list[float]:
 def plain_bm25(
     texts: Texts, terms: list[str], seen: set[int]
 ) -> tuple[dict[int, float], list[float]]:
-    """The score of every document that has a term, and the terms' idf, in double precision."""
+    """`textbook` of the texts that are seen."""
     docs = sorted(seen & set(texts))
     tokens = dict(zip(docs, tokenize([texts[d] for d in docs]), strict=True))
-    lengths = {d: sum(tokens[d].values()) for d in docs}
-    mean = sum(lengths.values()) / len(docs) if docs else 0.0
+    having = [{d: tokens[d][term] for d in docs if term in tokens[d]} for term in terms]
+    return textbook(having, {d: sum(tokens[d].values()) for d in docs})
+
+
+def textbook(
+    terms: Sequence[Mapping[int, int]], lengths: Mapping[int, int], k1: float = 1.2, b: float = 0.75
+) -> tuple[dict[int, float], list[float]]:
+    """The score of every document that has a term, and the terms' idf, in double precision.
+
+    terms: how often each is in its documents. lengths: of the documents that count.
+    """
+    mean = sum(lengths.values()) / len(lengths) if lengths else 0.0
     scores: dict[int, float] = {}
     idfs = []
     for term in terms:
-        having = [d for d in docs if term in tokens[d]]
-        idfs.append(math.log(1 + (len(docs) - len(having) + 0.5) / (len(having) + 0.5)))
+        having = [d for d in lengths if d in term]
+        idfs.append(math.log(1 + (len(lengths) - len(having) + 0.5) / (len(having) + 0.5)))
         for d in having:
-            tf = tokens[d][term]
-            part = tf * 2.2 / (tf + 1.2 * (0.25 + 0.75 * lengths[d] / mean))
+            part = term[d] * (k1 + 1) / (term[d] + k1 * (1 - b + b * lengths[d] / mean))
             scores[d] = scores.get(d, 0.0) + idfs[-1] * part
     return scores, idfs

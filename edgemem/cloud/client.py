@@ -366,5 +366,4 @@ def _clean(text: str) -> str:
 
 
 def _count(value: object) -> int | None:
-    fits = isinstance(value, int) and not isinstance(value, bool)
-    return value if fits and 0 <= value <= _MAX_TOKENS_TOLD else None  # type: ignore[operator,return-value]
+    return value if type(value) is int and 0 <= value <= _MAX_TOKENS_TOLD else None

@@ -14,7 +14,7 @@ import threading
 import time
 import tomllib
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -534,20 +534,14 @@ def load_prices() -> dict[str, Price]:
 
 
 def _price(model: str, row: object, file: Path) -> Price:
-    table = row if isinstance(row, Mapping) else {}
-    read, written = _number(table.get("input")), _number(table.get("output"))
-    if read is None or written is None:
+    table = row if isinstance(row, dict) else {}
+    prices: list[Any] = [table.get("input"), table.get("output")]
+    if not all(type(price) in (int, float) and 0 <= price < 1e9 for price in prices):
         raise ConfigError(
             f"The price of {model!r} in {file} is {row!r}; give input and output, numbers from 0 "
             "up, per million tokens."
         )
-    return Price(read / 1e6, written / 1e6)
-
-
-def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
-        return None
-    return float(value)
+    return Price(*(price / 1e6 for price in prices))
 
 
 def compression_pays(

@@ -232,20 +232,14 @@ def scan_topk(
 
 
 @kernel
-def dots(
-    rows: Rows, positions: IntArray, queries: FloatArray, scales: FloatArray | None = None
-) -> FloatArray:
+def dots(rows: FloatArray, positions: IntArray, queries: FloatArray) -> FloatArray:
     """The inner products of some rows with each query: what a re-ranker needs of its candidates.
 
-    rows: (n, d) float32, or int8 with their scales, as for `scan_topk`; positions: (m,) int64, each
-    0 <= p < n, in any order, repeated or not; queries: (q, d) float32, q >= 1. Returns (m, q)
-    float32; a NaN product stays NaN. Cost O(m·q·d).
+    rows: (n, d) float32; positions: (m,) int64, each 0 <= p < n, in any order, repeated or not;
+    queries: (q, d) float32, q >= 1. Returns (m, q) float32; a NaN product stays NaN. Cost O(m·q·d).
     """
     out = np.empty((len(positions), len(queries)), np.float32)
-    if scales is None:
-        _native.dots(rows, positions, queries, isa, out)
-    else:
-        _native.dots_i8(rows, scales, positions, queries, isa, out)
+    _native.dots(rows, positions, queries, isa, out)
     return out
 
 

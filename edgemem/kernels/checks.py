@@ -72,12 +72,6 @@ def check_dim_i8(rows: Any) -> None:
         raise ValueError(f"rows have {rows.shape[1]} columns; at most {MAX_DIM_I8} fit in int8")
 
 
-def check_numbers(name: str, array: Any, dim: int, of: str = "rows") -> None:
-    check_array(name, array, np.float32, 1)
-    if len(array) != dim:
-        raise ValueError(f"{name} has {len(array)} numbers, {of} have {dim}")
-
-
 def check_entries(name: str, array: Any, dtype: type, n: int, of: str = "rows") -> None:
     check_array(name, array, dtype, 1)
     if len(array) != n:
@@ -107,7 +101,7 @@ def scan_topk(
     rows: Any, query: Any, k: Any, mask: Any = None, scales: Any = None, *, survivors: Any = None
 ) -> None:
     check_table(rows, scales)
-    check_numbers("query", query, rows.shape[1])
+    check_entries("query", query, np.float32, rows.shape[1], "columns")
     if mask is not None:
         check_entries("mask", mask, np.bool_, len(rows))
     check_count("k", k)
@@ -115,8 +109,8 @@ def scan_topk(
         check_count("survivors", survivors, k)
 
 
-def dots(rows: Any, positions: Any, queries: Any, scales: Any = None) -> None:
-    check_table(rows, scales)
+def dots(rows: Any, positions: Any, queries: Any) -> None:
+    check_rows("rows", rows)
     check_array("positions", positions, np.int64, 1)
     check_rows("queries", queries)
     if len(queries) < 1 or queries.shape[1] != rows.shape[1]:
@@ -133,18 +127,16 @@ def quantize_i8(rows: Any) -> None:
 
 def metric_query(query: Any, mean: Any, inverse_diagonal: Any, directions: Any) -> None:
     check_array("query", query, np.float32, 1)
-    dim = len(query)
-    check_numbers("mean", mean, dim)
-    check_numbers("inverse_diagonal", inverse_diagonal, dim)
+    check_entries("mean", mean, np.float32, len(query), "columns")
+    check_entries("inverse_diagonal", inverse_diagonal, np.float32, len(query), "columns")
     check_array("directions", directions, np.float32, 2)
-    if directions.shape[1] != dim:
-        raise ValueError(f"directions have {directions.shape[1]} numbers, rows have {dim}")
+    check_like("directions", directions, np.float32, (len(directions), len(query)))
 
 
 def rank(features: Any, weights: Any, bias: float, k: Any) -> None:
     check_count("k", k)
     check_rows("features", features)
-    check_numbers("weights", weights, features.shape[1], "features")
+    check_entries("weights", weights, np.float32, features.shape[1], "features")
 
 
 def bm25(query: Bm25Query, k: Any, scores: Any) -> None:
@@ -187,7 +179,7 @@ def similarities(
     check_count("columns", columns)
     if columns > wanted.shape[1]:
         raise ValueError(f"columns is {columns}; wanted has {wanted.shape[1]}")
-    check_numbers("query", query, rows.shape[1])
+    check_entries("query", query, np.float32, rows.shape[1], "columns")
     if not (np.float32(scale) > 0 and limit >= 0):
         raise ValueError(f"scale is {scale}, limit {limit}; they must be above 0, and 0 or more")
 
@@ -268,13 +260,8 @@ def softmax_backward(p: Any, d: Any) -> None:
 def gated(gate_up: Any, out: Any, halves: Any) -> None:
     check_rows("gate_up", gate_up)
     check_array("out", out, np.float32, 2)
-    check_like("out", out, np.float32, (len(gate_up), out.shape[1]))
-    check_array("halves", halves, np.uint16, 2)
-    wanted = len(gate_up), 2 * out.shape[1]
-    if gate_up.shape != wanted or halves.shape != wanted:
-        raise ValueError(
-            f"gate_up has shape {gate_up.shape} and halves {halves.shape}; both must be {wanted}"
-        )
+    for name, array, dtype in (("gate_up", gate_up, np.float32), ("halves", halves, np.uint16)):
+        check_like(name, array, dtype, (len(out), 2 * out.shape[1]))
 
 
 def gated_backward(halves: Any, d_out: Any, d_gate_up: Any) -> None:

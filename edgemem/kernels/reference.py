@@ -74,7 +74,7 @@ def scan_topk(
             first = _products_i8(rows, positions, scales, query)
             kept, _ = _best(positions, first, 4 * k if survivors is None else survivors)
             kept.sort()
-            return _best(kept, dots(rows, kept, query[None], scales)[:, 0], k)
+            return _best(kept, _products(rows, kept, query[None], scales)[:, 0], k)
         # Copying a few rows is cheaper than multiplying all; copying most of them is not.
         if 4 * len(positions) < len(rows):
             scores = rows[positions] @ query
@@ -98,8 +98,12 @@ def _products_i8(
     return scaled
 
 
-def dots(
-    rows: Rows, positions: IntArray, queries: FloatArray, scales: FloatArray | None = None
+def dots(rows: FloatArray, positions: IntArray, queries: FloatArray) -> FloatArray:
+    return _products(rows, positions, queries, None)
+
+
+def _products(
+    rows: Rows, positions: IntArray, queries: FloatArray, scales: FloatArray | None
 ) -> FloatArray:
     with np.errstate(over="ignore", invalid="ignore"):
         products = rows[positions].astype(np.float32, copy=False) @ queries.T
@@ -186,7 +190,7 @@ def similarities(
     scales: FloatArray | None = None,
 ) -> FloatArray:  # fmt: skip
     positions, owners = _chained(len(rows), first, next, wanted[:, :columns].ravel())
-    products = dots(rows, positions, query[None], scales)[:, 0]
+    products = _products(rows, positions, query[None], scales)[:, 0]
     best = np.full(len(wanted) * columns, -np.inf, np.float32)
     np.fmax.at(best, owners, products)
     scaled = np.clip((best + np.float32(offset)) * np.float32(scale), -limit, limit)

@@ -89,15 +89,65 @@ class IndexView:
         earlier stored first. Raises ValueError on a wrong shape or k < 1.
         """
         query = self._index._check_query(query, k)
-        table = self.table
-        if self._graph is not None and table.count > self._index.crossover:
-            found = self._index._search_graph(
-                self._graph, self._last_label, self._copies, table, query, k
-            )
+        if self._graph is not None and self.table.count > self._index.crossover:
+            found = self._search_graph(self._graph, query, k)
             if found is not None:
                 return (*found, "hnsw")
-        found = _best_memories(table, query, k)
+        found = _best_memories(self.table, query, k)
         return (*found, "exact" if self._index.dtype == "float32" else "int8")
+
+    def _search_graph(
+        self, graph: _Graph, query: FloatArray, k: int
+    ) -> tuple[IntArray, FloatArray] | None:
+        """The k best among the graph's proposals and the rows it lacks; None: scan instead."""
+        index, view = self._index, self.table
+        upto = int(np.searchsorted(view.labels, self._last_label, "right"))
+        tail = np.flatnonzero(view.allowed[upto:]) + upto
+        if len(self._copies):
+            older = _slots_of(self._copies, view.labels[:upto])
+            tail = np.concatenate([older[view.allowed[older]], tail])
+        share = (view.count - len(tail)) / max(1, graph.count)
+        if share == 0:
+            return None
+        # The fewer of the graph's rows are allowed, the less evenly these lie around the query: ask
+        # for more.
+        wanted = int(min(k, MAX_PROPOSALS) * (1.5 - 0.5 * share) / share)
+        if share < 1 or view.repeats:
+            wanted += 16
+        while wanted <= min(MAX_PROPOSALS, graph.count):
+            if not index._graph_lock.acquire(timeout=GRAPH_WAIT_S):
+                return None
+            try:
+                # hnswlib does not save ef in its file, and ef must be at least k.
+                graph.index.set_ef(max(index._ef_search, wanted))
+                proposed = graph.index.knn_query(query[None, :], k=wanted, num_threads=1)
+            except RuntimeError:  # "Cannot return the results": it found fewer than asked for
+                return None
+            finally:
+                index._graph_lock.release()
+            # Nearest first, equal ones by label: hnswlib's result is a queue of (distance, label).
+            labels, scores = proposed[0][0].astype(np.int64), 1 - proposed[1][0]
+            # The table's columns are rarely in the CPU's cache: read only the entries needed.
+            if view.labels[upto - 1] - view.labels[0] == upto - 1:  # the labels have no gap
+                slots = labels - view.labels[0]
+                held = (slots >= 0) & (slots < upto)
+            else:
+                slots = np.minimum(np.searchsorted(view.labels[:upto], labels), upto - 1)
+                held = view.labels[slots] == labels
+            if view.count - len(tail) < upto:
+                held[held] = view.allowed[slots[held]]
+            if not held.all():
+                slots, scores = slots[held], scores[held]
+            ids, scores = _distinct(view.rowids[slots], scores)
+            if len(ids) >= k:
+                if len(tail):
+                    ids = np.append(ids, view.rowids[tail])
+                    scores = np.append(scores, dots(view.rows.rows, tail, query[None])[:, 0])
+                    best = np.argsort(-scores, kind="stable")
+                    ids, scores = _distinct(ids[best], scores[best])
+                return ids[:k], scores[:k]
+            wanted *= 4
+        return None
 
 
 class VectorIndex:
@@ -400,64 +450,6 @@ class VectorIndex:
                 graph.last_label = max(graph.last_label, int(copies[-1]))
             self._graph = graph
         return True
-
-    def _search_graph(
-        self,
-        graph: _Graph,
-        last_label: int,
-        copies: IntArray,
-        view: View,
-        query: FloatArray,
-        k: int,
-    ) -> tuple[IntArray, FloatArray] | None:
-        """The k best among the graph's proposals and the rows it lacks; None: scan instead."""
-        upto = int(np.searchsorted(view.labels, last_label, "right"))
-        tail = np.flatnonzero(view.allowed[upto:]) + upto
-        if len(copies):
-            older = _slots_of(copies, view.labels[:upto])
-            tail = np.concatenate([older[view.allowed[older]], tail])
-        share = (view.count - len(tail)) / max(1, graph.count)
-        if share == 0:
-            return None
-        # The fewer of the graph's rows are allowed, the less evenly these lie around the query: ask
-        # for more.
-        wanted = int(min(k, MAX_PROPOSALS) * (1.5 - 0.5 * share) / share)
-        if share < 1 or view.repeats:
-            wanted += 16
-        while wanted <= min(MAX_PROPOSALS, graph.count):
-            if not self._graph_lock.acquire(timeout=GRAPH_WAIT_S):
-                return None
-            try:
-                # hnswlib does not save ef in its file, and ef must be at least k.
-                graph.index.set_ef(max(self._ef_search, wanted))
-                proposed = graph.index.knn_query(query[None, :], k=wanted, num_threads=1)
-            except RuntimeError:  # "Cannot return the results": it found fewer than asked for
-                return None
-            finally:
-                self._graph_lock.release()
-            # Nearest first, equal ones by label: hnswlib's result is a queue of (distance, label).
-            labels, scores = proposed[0][0].astype(np.int64), 1 - proposed[1][0]
-            # The table's columns are rarely in the CPU's cache: read only the entries needed.
-            if view.labels[upto - 1] - view.labels[0] == upto - 1:  # the labels have no gap
-                slots = labels - view.labels[0]
-                held = (slots >= 0) & (slots < upto)
-            else:
-                slots = np.minimum(np.searchsorted(view.labels[:upto], labels), upto - 1)
-                held = view.labels[slots] == labels
-            if view.count - len(tail) < upto:
-                held[held] = view.allowed[slots[held]]
-            if not held.all():
-                slots, scores = slots[held], scores[held]
-            ids, scores = _distinct(view.rowids[slots], scores)
-            if len(ids) >= k:
-                if len(tail):
-                    ids = np.append(ids, view.rowids[tail])
-                    scores = np.append(scores, dots(view.rows.rows, tail, query[None])[:, 0])
-                    best = np.argsort(-scores, kind="stable")
-                    ids, scores = _distinct(ids[best], scores[best])
-                return ids[:k], scores[:k]
-            wanted *= 4
-        return None
 
     def _write(self, path: Path, generation: int, model_id: str, vault: Vault | None) -> bool:
         """Write the graph as it is. The caller holds `_build_lock`, so nothing is added to it."""

@@ -266,10 +266,10 @@ class _Visible:
 
 
 class Memories:
-    """The memories of a store. dim, dtype, options: as for `VectorIndex`. Thread-safe."""
+    """The memories of a store. dim, dtype: as for `VectorIndex`. Thread-safe."""
 
-    def __init__(self, dim: int, dtype: Dtype = "float32", **options: int) -> None:
-        self.vectors = VectorIndex(dim, dtype, **options)
+    def __init__(self, dim: int, dtype: Dtype = "float32") -> None:
+        self.vectors = VectorIndex(dim, dtype)
         self.whitening = Whitening()
         self.generation = 0  # of the store, as of the last `apply`
         self._lock = threading.Lock()

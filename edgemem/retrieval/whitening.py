@@ -161,7 +161,7 @@ class Whitening:
                 return False
             data = _packed(metrics, vectors)
             temporary, size = cachefile.write_temporary(
-                path, lambda name: _write(name, data), len(data), vault
+                path, lambda name: Path(name).write_bytes(data), len(data), vault
             )
             cachefile.publish(temporary, path, {**size, **stamp, "layout": LAYOUT})
             return True
@@ -260,10 +260,6 @@ class Whitening:
             fitted = Fitted(moments.fit(), moments, labels)
             self._hold(key, fitted)
             return fitted
-
-
-def _write(name: str, data: bytes) -> None:
-    Path(name).write_bytes(data)
 
 
 def _packed(metrics: Mapping[Key, Fitted], vectors: Callable[[Key], Vectors]) -> bytes:

@@ -1,4 +1,5 @@
-// Inner products of scattered rows with a few queries, over float rows and over int8 rows.
+// Inner products of scattered rows with a few queries, over float rows and over int8 rows: of each
+// row, and the largest of each memory's rows (`similarities`) or each text's tokens (`maxsim`).
 #include <algorithm>
 #include <limits>
 
@@ -22,15 +23,27 @@ inline void prefetch(const void *start, int64_t bytes) {
 #endif
 }
 
+// Rows of floats have no scales; those of int8 have one each, and a limited length.
+template <typename Number>
+bool too_large(int64_t n, int64_t dim) {
+    return n < 0 || dim < 1 || (sizeof(Number) == 1 && dim > EDGEMEM_MAX_DIM_I8) ||
+           !edgemem::fits(n, dim, sizeof(Number));
+}
+
+template <typename Number>
+bool is_missing(const Number *rows, const float *scales, int64_t n) {
+    return n > 0 && (!rows || (sizeof(Number) == 1 && !scales));
+}
+
 template <typename Number>
 int32_t dots(const Number *rows, const float *scales, int64_t n, int64_t dim,
              const int64_t *positions, int64_t m, const float *queries, int64_t q, int32_t isa,
              float *out) {
-    if (n < 0 || dim < 1 || m < 0 || q < 1 || !edgemem::fits(n, dim, sizeof(Number)) ||
-        !edgemem::fits(q, dim, sizeof(float)) || !edgemem::fits(m, q, sizeof(float))) {
+    if (too_large<Number>(n, dim) || m < 0 || q < 1 || !edgemem::fits(q, dim, sizeof(float)) ||
+        !edgemem::fits(m, q, sizeof(float))) {
         return EDGEMEM_ERR_SIZE;
     }
-    if (!queries || (n > 0 && !rows) || (m > 0 && (!positions || !out))) {
+    if (!queries || is_missing(rows, scales, n) || (m > 0 && (!positions || !out))) {
         return EDGEMEM_ERR_NULL;
     }
     const edgemem::Loops *loops = edgemem::loops_for(isa);
@@ -66,15 +79,15 @@ int32_t dots(const Number *rows, const float *scales, int64_t n, int64_t dim,
 template <typename Number>
 int32_t similarities(const Number *rows, const float *scales, int64_t n, int64_t dim,
                      const int64_t *first, int64_t memories, const int64_t *next,
-                  const int64_t *wanted, int64_t m, int64_t width, int64_t columns,
-                  const float *query, float offset, float scale, float limit, int32_t isa,
-                  float *out) {
-    if (n < 0 || dim < 1 || memories < 0 || m < 0 || columns < 1 || width < columns ||
-        !edgemem::fits(n, dim, sizeof(Number)) || !edgemem::fits(memories, 1, sizeof(int64_t)) ||
+                     const int64_t *wanted, int64_t m, int64_t width, int64_t columns,
+                     const float *query, float offset, float scale, float limit, int32_t isa,
+                     float *out) {
+    if (too_large<Number>(n, dim) || memories < 0 || m < 0 || columns < 1 || width < columns ||
+        !edgemem::fits(memories, 1, sizeof(int64_t)) ||
         !edgemem::fits(m, width, sizeof(int64_t))) {
         return EDGEMEM_ERR_SIZE;
     }
-    if (!query || (n > 0 && (!rows || !next)) || (memories > 0 && !first) ||
+    if (!query || is_missing(rows, scales, n) || (n > 0 && !next) || (memories > 0 && !first) ||
         (m > 0 && (!wanted || !out))) {
         return EDGEMEM_ERR_NULL;
     }
@@ -111,6 +124,20 @@ int32_t similarities(const Number *rows, const float *scales, int64_t n, int64_t
     return EDGEMEM_OK;
 }
 
+constexpr int64_t AT_ONCE = 64;  // rows whose products fit the stack buffer
+
+int32_t largest_product(const edgemem::Loops &loops, const int8_t *rows, int64_t count,
+                        const int8_t *query, int64_t dim) {
+    int32_t products[AT_ONCE];
+    int32_t best = std::numeric_limits<int32_t>::min();
+    for (int64_t row = 0; row < count; row += AT_ONCE) {
+        const int64_t some = std::min(AT_ONCE, count - row);
+        loops.scan_bytes(rows + row * dim, some, query, dim, products);
+        best = std::max(best, *std::max_element(products, products + some));
+    }
+    return best;
+}
+
 }  // namespace
 
 extern "C" {
@@ -123,11 +150,7 @@ int32_t edgemem_dots(const float *rows, int64_t n, int64_t dim, const int64_t *p
 int32_t edgemem_dots_i8(const int8_t *rows, const float *scales, int64_t n, int64_t dim,
                         const int64_t *positions, int64_t m, const float *queries, int64_t q,
                         int32_t isa, float *out) {
-    if (dim > EDGEMEM_MAX_DIM_I8) {
-        return EDGEMEM_ERR_SIZE;
-    }
-    const int32_t status = n > 0 && !scales ? EDGEMEM_ERR_NULL : EDGEMEM_OK;
-    return status ? status : dots(rows, scales, n, dim, positions, m, queries, q, isa, out);
+    return dots(rows, scales, n, dim, positions, m, queries, q, isa, out);
 }
 
 int32_t edgemem_similarities(const float *rows, int64_t n, int64_t dim, const int64_t *first,
@@ -143,13 +166,34 @@ int32_t edgemem_similarities_i8(const int8_t *rows, const float *scales, int64_t
                                 const int64_t *wanted, int64_t m, int64_t width, int64_t columns,
                                 const float *query, float offset, float scale, float limit,
                                 int32_t isa, float *out) {
-    if (dim > EDGEMEM_MAX_DIM_I8) {
+    return similarities(rows, scales, n, dim, first, memories, next, wanted, m, width, columns,
+                        query, offset, scale, limit, isa, out);
+}
+
+int32_t edgemem_maxsim_i8(const int8_t *rows, int64_t n, int64_t dim, const int64_t *offsets,
+                          int64_t m, const int8_t *query, int64_t q, int32_t isa, int32_t *out) {
+    if (too_large<int8_t>(n, dim) || m < 0 || q < 1 || !edgemem::fits(q, dim, sizeof(int8_t)) ||
+        !edgemem::fits(m, q, sizeof(int32_t))) {
         return EDGEMEM_ERR_SIZE;
     }
-    const int32_t status = n > 0 && !scales ? EDGEMEM_ERR_NULL : EDGEMEM_OK;
-    return status ? status
-                  : similarities(rows, scales, n, dim, first, memories, next, wanted, m, width,
-                                 columns, query, offset, scale, limit, isa, out);
+    if (!offsets || !query || (n > 0 && !rows) || (m > 0 && !out)) {
+        return EDGEMEM_ERR_NULL;
+    }
+    const edgemem::Loops *loops = edgemem::loops_for(isa);
+    if (!loops) {
+        return EDGEMEM_ERR_ISA;
+    }
+    if (offsets[0] < 0 || offsets[m] > n || !std::is_sorted(offsets, offsets + m + 1)) {
+        return EDGEMEM_ERR_RANGE;
+    }
+    for (int64_t i = 0; i < m; ++i) {
+        const int8_t *text = rows + offsets[i] * dim;
+        for (int64_t j = 0; j < q; ++j) {
+            out[i * q + j] = largest_product(*loops, text, offsets[i + 1] - offsets[i],
+                                             query + j * dim, dim);
+        }
+    }
+    return EDGEMEM_OK;
 }
 
 }  // extern "C"
