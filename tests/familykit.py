@@ -72,13 +72,13 @@ def write_family(
     seed: int = 5,
     more: Mapping[str, Setting] = MappingProxyType({}),
 ) -> Path:
-    """The file of a family, `FAMILIES`. template: in place of its own. more: settings.
+    """The file of one of FAMILIES, or of "qwen2vl". template: in place of its own. more: settings.
 
     tags: what "<think>" and "</think>" are to the tokenizer: "added" tokens (as in Qwen3),
     "control" tokens (which have no text), or plain "text".
     """
     rng = np.random.default_rng(seed)
-    make, own, tokenizer = FAMILIES[name]
+    make, own, tokenizer = FAMILIES[name.removesuffix("vl")]
     words = tokenizer(tags)
     settings, tensors = make(lambda *shape: rng.standard_normal(shape).astype(np.float32) / 8)
     vocabulary = len(words["tokenizer.ggml.tokens"])  # type: ignore[arg-type]
