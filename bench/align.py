@@ -34,8 +34,7 @@ import numpy as np
 from bench import report
 from bench.locomo import ask
 from bench.questions import CATEGORIES, answerable, ingest
-from corpus.locomo import LocomoFile, read_locomo
-from corpus.readers import read_written
+from corpus.readers import LocomoFile, locomo_file, read_written
 from edgemem.memory import Memory
 from edgemem.retrieval.lexical import embedded_text, search_text
 from edgemem.runtime.embedder import Embedder
@@ -203,7 +202,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--other", type=Path, required=True, help="another embedder's ONNX file")
     parser.add_argument("--keep", type=Path, help="folder for embeddings")
     options = parser.parse_args(argv)
-    files = [read_locomo(path) for path in options.data]
+    files = [locomo_file(path) for path in options.data]
     pairs = messages(report.MODELS / "conversations", PAIRS)
     texts = [
         *(search_text(m["content"], speaker=m.get("name")) for f in files for m in f.messages),

@@ -43,7 +43,7 @@ from bench import report
 from bench.compressors import KINDS, METHODS, Job, with_feature
 from bench.contexts import Case, cases
 from bench.reading import Kept, draft, read, score
-from corpus.locomo import read_locomo
+from corpus.readers import locomo_file
 from edgemem.language import content_words, words
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--methods", nargs="*", choices=METHODS, default=list(METHODS))
     options = parser.parse_args(arguments)
-    files = [read_locomo(path) for path in options.data]
+    files = [locomo_file(path) for path in options.data]
     drawn = cases(files, options.questions, options.seed)
     Path(options.json).parent.mkdir(parents=True, exist_ok=True)
     kept = Kept(Path(f"{options.json}.parts"))

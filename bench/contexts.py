@@ -14,7 +14,7 @@ from itertools import zip_longest
 from typing import Any
 
 from bench.questions import CATEGORIES, evidence
-from corpus.locomo import LocomoFile
+from corpus.readers import LocomoFile
 from edgemem.language import day_text
 
 CHARACTERS = 2200  # of the turns without heads; about 600 tokens with heads

@@ -20,8 +20,7 @@ from typing import Any
 
 from bench import report
 from corpus.evaluate import rouge_1
-from corpus.locomo import read_locomo
-from corpus.readers import as_message, observations
+from corpus.readers import as_message, locomo_file, observations
 from edgemem.pipeline.importers import batches
 from edgemem.runtime.engine import Engine, Generation
 from edgemem.stages import extraction
@@ -95,7 +94,7 @@ def run(
     path: Path, pairs: int, seed: int, context_turns: Sequence[int]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Summary (the row without context if there is one, else the first row) and rows."""
-    messages = read_locomo(path).messages
+    messages = locomo_file(path).messages
     known, every, position = list(observations(path)), [], 0
     for pair in batches(messages, infer=True):
         every.append((position, pair))

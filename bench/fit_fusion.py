@@ -46,8 +46,7 @@ from corpus.annotated import Annotated, store
 from edgemem.config import load_settings
 from edgemem.memory import Memory
 from edgemem.retrieval.search import FEATURES, MATCHES, RELEVANT, Weights, probability
-from edgemem.runtime.embedder import Embedder
-from edgemem.runtime.tokens import MODEL, TokenEmbedder
+from edgemem.runtime.embedder import TOKEN_MODEL, Embedder, TokenEmbedder
 
 KINDS = ("metric", "cosine")
 CONVERSATIONS, HALVES = report.MODELS / "conversations", report.MODELS / "halves"
@@ -84,7 +83,7 @@ class Encoders(NamedTuple):
         embedder.embed_chunks = lambda texts: [one(t) for t in texts]  # type: ignore[method-assign]
         if not careful:
             return cls(embedder, None)
-        model = Embedder.load(MODEL, n_threads=n_threads, expert=experts["colbert"])
+        model = Embedder.load(TOKEN_MODEL, n_threads=n_threads, expert=experts["colbert"])
         tokens = TokenEmbedder(model, experts["tokens"])
         tokens.embed = cache(tokens.embed)  # type: ignore[method-assign]
         tokens.embed_query = cache(tokens.embed_query)  # type: ignore[method-assign]

@@ -42,11 +42,17 @@ from corpus import readers
 from corpus.annotated import Annotated
 from edgemem.retrieval.lexical import search_text
 from edgemem.runtime import models
-from edgemem.runtime.embedder import DEFAULT_TOKENIZER, bundled_tokenizer
-from edgemem.runtime.tokens import MODEL, QUERY_MARK, QUERY_TOKENS, TEXT_MARK
+from edgemem.runtime.embedder import (
+    DEFAULT_TOKENIZER,
+    QUERY_MARK,
+    QUERY_TOKENS,
+    TEXT_MARK,
+    TOKEN_MODEL,
+    bundled_tokenizer,
+)
 from edgemem.stages.intent import TASKS
 
-ENCODERS = {"minilm": models.DEFAULT_EMBEDDER, "colbert": MODEL}
+ENCODERS = {"minilm": models.DEFAULT_EMBEDDER, "colbert": TOKEN_MODEL}
 CUT_OFF = 1e-4
 EPOCHS, LR, TURNS, QUESTIONS = 5, 5e-4, 400, 500  # TURNS and QUESTIONS: of a batch
 SCALES = {"minilm": 30.0, "colbert": 45.0}

@@ -58,7 +58,7 @@ from edgemem.pipeline.recall import evidence_of
 from edgemem.results import Entity, Label, Message, Scope, to_utc
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.encoder import Encoder
-from edgemem.runtime.lowrank import Expert, read
+from edgemem.runtime.onnxfile import Expert, read_expert
 from edgemem.stages import evidence
 from edgemem.stages.extraction import Fact
 from edgemem.store import NewMemory, NewRelation, Store
@@ -194,7 +194,7 @@ def remembered(life: Life, embedder: Embedder) -> Memory:
 
 @cache
 def _expert() -> Expert:
-    return read(QUESTIONS.read_bytes())
+    return read_expert(QUESTIONS.read_bytes())
 
 
 def asked(question: str, encoder: Encoder | None) -> dict[Label, float]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from bench import report
 from bench.questions import answerable
-from corpus.locomo import LocomoFile, read_locomo
+from corpus.readers import LocomoFile, locomo_file
 from edgemem.kernels.reference import zero_norm
 from edgemem.retrieval import metric as metrics
 from edgemem.retrieval.lexical import search_text
@@ -211,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     embedder = Embedder.load()
     conversations = [
-        embed(read_locomo(path), embedder) for path in report.track(options.data, "embedding")
+        embed(locomo_file(path), embedder) for path in report.track(options.data, "embedding")
     ]
     rows = rows_of(conversations)
     summary = {

@@ -42,8 +42,7 @@ from bench.fit_fusion import gather, hits, leave_one_out, without
 from bench.questions import CATEGORIES, evidence, ingest
 from bench.vault import PASSPHRASE
 from corpus.evaluate import together, together_summary
-from corpus.locomo import LocomoFile, read_locomo
-from corpus.readers import read_locomo as read_annotated
+from corpus.readers import LocomoFile, locomo_file, read_locomo
 from edgemem import kernels
 from edgemem.config import load_settings
 from edgemem.language import content_words, same_word, words
@@ -109,11 +108,11 @@ def score(part: dict[str, Any]) -> dict[str, Any]:
             path.write_text(part["files"][path.name], encoding="utf-8")
         if part.get("answer"):
             return together(
-                [read_annotated(path) for path in paths],
+                [read_locomo(path) for path in paths],
                 **part["answer"],
                 track=report.track,
             )
-        files = [read_locomo(path) for path in paths]
+        files = [locomo_file(path) for path in paths]
         how = {key: part[key] for key in ("vectors", "retrieval")}
         settings = replace(load_settings(), **how)
         passphrase = PASSPHRASE if part["vault"] else None

@@ -38,9 +38,8 @@ from edgemem.config import Settings, load_settings
 from edgemem.language import words
 from edgemem.memory import Memory
 from edgemem.runtime import experts
-from edgemem.runtime.embedder import Embedder
+from edgemem.runtime.embedder import Embedder, TokenEmbedder
 from edgemem.runtime.engine import Engine
-from edgemem.runtime.tokens import TokenEmbedder
 from edgemem.stages.generation import NOTHING_FOUND
 
 KS = (5, 10)

@@ -20,8 +20,7 @@ from torch.nn import functional as F
 from bench import report
 from edgemem.runtime import models
 from edgemem.runtime.encoder import HEADS
-from edgemem.runtime.lowrank import PRODUCTS
-from edgemem.runtime.onnxfile import Matrix, parameters
+from edgemem.runtime.onnxfile import PRODUCTS, Matrix, parameters
 
 RANK, DROPOUT = 16, 0.1
 DECAY = 0.01

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from bench import report
 from bench.alone import in_turns, on_one_core, one_thread_each, percentiles
 from bench.questions import answerable
-from corpus.locomo import LocomoFile, read_locomo
+from corpus.readers import LocomoFile, locomo_file
 from edgemem.language import STOP_WORDS
 from edgemem.memory import Memory
 from edgemem.pipeline.ingest import said
@@ -259,7 +259,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     one_thread_each("bench.peers_mem0")
     with tempfile.TemporaryDirectory() as scratch:
         report.write(
-            options.json, *measure(read_locomo(options.data[0]), options.rounds, Path(scratch))
+            options.json, *measure(locomo_file(options.data[0]), options.rounds, Path(scratch))
         )
 
 

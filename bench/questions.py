@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from bench import report
 from corpus.annotated import Annotated
 from corpus.annotated import Question as AnnotatedQuestion
-from corpus.locomo import LocomoFile
-from corpus.readers import CATEGORIES, turn_ids
+from corpus.readers import CATEGORIES, LocomoFile, turn_ids
 from edgemem.memory import Memory
 from edgemem.pipeline.importers import batches
 from edgemem.results import Query, Scope

@@ -24,7 +24,7 @@ from rich.console import Console
 
 import edgemem
 from edgemem import kernels
-from edgemem.runtime.machine import peak_rss_mb
+from edgemem.runtime.machine import peak_rss_mb, properties
 
 __all__ = ["machine", "peak_rss_mb", "percentile", "wilson", "write"]
 
@@ -96,11 +96,7 @@ def track(items: Iterable[Item], what: str, total: float | None = None) -> Itera
 def machine() -> dict[str, Any]:
     """The machine and the versions behind the figures. A package that is not installed is None."""
     return {
-        "system": f"{platform.system()} {platform.release()}",
-        "architecture": platform.machine(),
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "memory_mb": _memory_mb(),
+        **properties(),
         "python": platform.python_version(),
         "edgemem": edgemem.__version__,
         "backend": kernels.backend,
@@ -157,23 +153,6 @@ def _version(name: str) -> str | None:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
-        return None
-
-
-def _processor() -> str:
-    """The processor's name, if the system tells it; some virtual machines do not."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or "unknown"
-
-
-def _memory_mb() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1_000_000
-    except (AttributeError, ValueError, OSError):
         return None
 
 

@@ -125,7 +125,7 @@ def peak_extra_rss_mb(path: str | None, n: int, threads: int) -> float:
 
 
 def _peak(path: str | None, n: int, threads: int) -> float:
-    llama.ggml()
+    llama.tensor_type(0)  # loads both libraries
     before = report.peak_rss_mb() or 0.0
     with Model(models.find(path or models.DEFAULT_LLM), threads) as model:
         sensitivity(model, [1 + i % 1000 for i in range(n)])

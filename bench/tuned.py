@@ -29,6 +29,7 @@ from bench import report
 from edgemem.pipeline.importers import read_demo
 from edgemem.runtime import llama, models, tune
 from edgemem.runtime.engine import Engine
+from edgemem.runtime.machine import cores
 from edgemem.runtime.vocabulary import Vocabulary
 from edgemem.stages import extraction
 
@@ -175,7 +176,7 @@ def speed_rows(files: dict[str, Path], seconds: float) -> list[dict[str, Any]]:
     for flash in (False, True):
         speeds = tune.measure(
             files,
-            sorted({1, tune.cores()}),
+            sorted({1, cores()}),
             prefill_tokens=150,
             decode_tokens=15,
             budget_s=seconds,
@@ -187,9 +188,9 @@ def speed_rows(files: dict[str, Path], seconds: float) -> list[dict[str, Any]]:
 
 def context_rows(rounds: int = 3) -> list[dict[str, Any]]:
     ways = {
-        "one lock, prefill on all cores": (1, tune.cores()),
+        "one lock, prefill on all cores": (1, cores()),
         "an engine each, prefill on one core": (2, 1),
-        "an engine each, prefill on all cores": (2, tune.cores()),
+        "an engine each, prefill on all cores": (2, cores()),
     }
     rates: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(rounds):

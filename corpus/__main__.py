@@ -15,7 +15,6 @@ import click
 from corpus import annotated, generator, haste, readers
 from corpus import evaluate as scores
 from corpus.annotated import Annotated
-from corpus.locomo import locomo_files
 from corpus.phrases import Split
 from corpus.teacher import at_url, local, taught
 from edgemem.cli.output import (
@@ -178,7 +177,7 @@ def _taught(
         ask = at_url(url or "", model or "")
     for path in files:
         if importers.detect_format(path) == "locomo":
-            for sample in locomo_files(path):
+            for sample in readers.locomo_files(path):
                 group = sample.sample_id
                 yield from taught(sample.messages, ask, group=group, qa=sample.qa, stages=stages)
         else:

@@ -61,7 +61,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, get_args
 
-from corpus import locomo
 from corpus.annotated import (
     Annotated,
     Exchange,
@@ -75,6 +74,7 @@ from corpus.annotated import (
 )
 from edgemem.errors import InputError
 from edgemem.language import absolute, moments, words, written
+from edgemem.pipeline import importers
 from edgemem.pipeline.importers import batches, spaced
 from edgemem.results import Event, Message
 from edgemem.stages.extraction import CONTEXT, label
@@ -404,9 +404,40 @@ def _told(messages: Iterable[str]) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
+@dataclass(frozen=True)
+class LocomoFile:
+    """One conversation of LoCoMo. messages: as `Memory.add` takes them. qa: as in the file."""
+
+    sample_id: str
+    messages: list[dict[str, Any]]
+    qa: list[dict[str, Any]]
+
+
+def locomo_files(path: str | Path) -> list[LocomoFile]:
+    """Every conversation of a file. Raises InputError as the importer does."""
+    conversations = importers.read_locomo(path)
+    raw = json.loads(Path(path).read_text(encoding="utf-8-sig"))
+    samples = raw if isinstance(raw, list) else [raw]
+    return [
+        LocomoFile(sample_id, messages, sample.get("qa", []))
+        for (sample_id, messages), sample in zip(conversations, samples, strict=True)
+    ]
+
+
+def locomo_file(path: str | Path) -> LocomoFile:
+    """The one conversation of a file. Raises InputError as the importer does, or on several."""
+    files = locomo_files(path)
+    if len(files) != 1:
+        raise InputError(
+            f"{path} holds {len(files)} LoCoMo conversations where one is expected. "
+            "Split it into one file for each."
+        )
+    return files[0]
+
+
 def read_locomo(path: Path) -> Annotated:
-    """A file of one conversation, with its annotations. Raises InputError as the importer does."""
-    file, found = locomo.read_locomo(path), locomo_pairs(path)
+    """A file of one conversation, with its annotations. Raises as `locomo_file`."""
+    file, found = locomo_file(path), locomo_pairs(path)
     return Annotated(
         id=file.sample_id,
         messages=file.messages,
@@ -419,7 +450,7 @@ def read_locomo(path: Path) -> Annotated:
 
 def locomo_pairs(path: Path) -> list[Pair]:
     """The pairs of a LoCoMo file. A fact that cites several turns is of the last one."""
-    turns = [_Turn(raw) for raw in locomo.read_locomo(path).messages]
+    turns = [_Turn(raw) for raw in locomo_file(path).messages]
     place = {turn.message["metadata"]["dia_id"]: i for i, turn in enumerate(turns)}
     for text, cited in observations(path):
         known = [place[id] for id in cited if id in place]
@@ -429,7 +460,7 @@ def locomo_pairs(path: Path) -> list[Pair]:
     return list(_pairs(turns))
 
 
-def locomo_questions(file: locomo.LocomoFile) -> list[Question]:
+def locomo_questions(file: LocomoFile) -> list[Question]:
     """The questions of a file whose evidence turns exist."""
     turn = {m["metadata"]["dia_id"]: as_evidence(as_message(m)) for m in file.messages}
     found = []

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from edgemem import language
 from edgemem.results import ONE_AT_A_TIME, Entity, EntityType, Label, at_day, local_time
 from edgemem.runtime.encoder import Encoder, softmax
-from edgemem.runtime.lowrank import expert
+from edgemem.runtime.onnxfile import expert
 from edgemem.store import NewRelation
 
 __all__ = ["DISTANCES", "FUNCTIONAL", "LABELS", "LAYERS", "LONGEST", "TYPES", "USER", "Read"]

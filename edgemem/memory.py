@@ -44,10 +44,9 @@ from edgemem.results import (
 )
 from edgemem.retrieval import search
 from edgemem.retrieval.search import Memories
-from edgemem.runtime.embedder import Embedder
+from edgemem.runtime.embedder import Embedder, TokenEmbedder
 from edgemem.runtime.encoder import Encoder
 from edgemem.runtime.engine import Engine
-from edgemem.runtime.tokens import TokenEmbedder
 from edgemem.store import PendingItem, Store, StoredTurn
 from edgemem.store.database import work_lock
 from edgemem.store.encryption import vault_for

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
-from ggufkit import Setting, write_gguf
+from ggufkit import Setting, letters, write_gguf
 
 LAYERS, DIM, HEADS, KV_HEADS, HEAD_DIM, FFN = 6, 64, 4, 2, 16, 96
 WINDOW = 24  # tokens that a layer of gemma3 with a sliding window sees
@@ -72,13 +72,13 @@ def write_family(
     seed: int = 5,
     more: Mapping[str, Setting] = MappingProxyType({}),
 ) -> Path:
-    """The file of a family, `FAMILIES`. template: in place of its own. more: settings.
+    """The file of one of FAMILIES, or of "qwen2vl". template: in place of its own. more: settings.
 
     tags: what "<think>" and "</think>" are to the tokenizer: "added" tokens (as in Qwen3),
     "control" tokens (which have no text), or plain "text".
     """
     rng = np.random.default_rng(seed)
-    make, own, tokenizer = FAMILIES[name]
+    make, own, tokenizer = FAMILIES[name.removesuffix("vl")]
     words = tokenizer(tags)
     settings, tensors = make(lambda *shape: rng.standard_normal(shape).astype(np.float32) / 8)
     vocabulary = len(words["tokenizer.ggml.tokens"])  # type: ignore[arg-type]
@@ -100,11 +100,8 @@ def _bytes_and_merges(pattern: str, bos: str, end: str, *more: str) -> Callable[
     """A tokenizer of bytes with a few merges, as GPT-2 writes them."""
 
     def make(tags: str) -> dict[str, Setting]:
-        printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-        others = iter(range(256, 512))
-        texts = [chr(b) if b in printable else chr(next(others)) for b in range(256)]
         merges = ["t h", "th e", "Ġ a", "i n", "Ġ the", "o n", "e r"]
-        texts += [merge.replace(" ", "") for merge in merges]
+        texts = [*letters(), *(merge.replace(" ", "") for merge in merges)]
         kinds = [_NORMAL] * len(texts)
         for text in (bos, end, *more):
             texts.append(text)

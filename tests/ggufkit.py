@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-U32, I32, F32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
-ALIGNMENT = 32
+from bench.random_adapters import ARRAY, F32, GGML_F32, STRING, U32, gguf_bytes, string
+
+I32, BOOL = 5, 7
 
 One = bool | int | float | str
 Setting = One | Sequence[One]
@@ -19,43 +20,34 @@ def write_gguf(
     path: Path, settings: Mapping[str, Setting], tensors: Mapping[str, np.ndarray]
 ) -> Path:
     """A GGUF v3 file. tensors: float32, (rows, columns) or (columns,)."""
-    head = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(settings))
-    for key, value in settings.items():
-        head += _string(key)
-        if isinstance(value, bool | int | float | str):
-            kind, data = _value(value, U32)
-            head += struct.pack("<I", kind) + data
-        else:
-            kinds, values = zip(*(_value(one, I32) for one in value), strict=True)
-            head += struct.pack("<IIQ", ARRAY, kinds[0], len(values)) + b"".join(values)
-    data = b""
-    for name, tensor in tensors.items():
-        sizes = tensor.shape[::-1]
-        head += _string(name) + struct.pack(f"<I{len(sizes)}Q", len(sizes), *sizes)
-        head += struct.pack("<IQ", 0, len(data))
-        data += _padded(tensor.astype("<f4").tobytes())
-    path.write_bytes(_padded(head) + data)
+    keys = [(key, *_value(value, U32)) for key, value in settings.items()]
+    rows = [
+        (name, GGML_F32, tensor.shape[::-1], tensor.astype("<f4").tobytes())
+        for name, tensor in tensors.items()
+    ]
+    path.write_bytes(gguf_bytes(keys, rows))
     return path
 
 
-def _value(value: One, integer: int) -> tuple[int, bytes]:
-    """Its type in GGUF, and its bytes. integer: the type of whole numbers."""
+def _value(value: Setting, integer: int) -> tuple[int, bytes]:
+    """Its type in GGUF, and its bytes. integer: the type of whole numbers, of lists it is I32."""
     if isinstance(value, str):
-        return STRING, _string(value)
+        return STRING, string(value)
     if isinstance(value, bool):
         return BOOL, struct.pack("<?", value)
     if isinstance(value, float):
         return F32, struct.pack("<f", value)
-    return integer, struct.pack("<I" if integer == U32 else "<i", value)
+    if isinstance(value, int):
+        return integer, struct.pack("<I" if integer == U32 else "<i", value)
+    kinds, values = zip(*(_value(one, I32) for one in value), strict=True)
+    return ARRAY, struct.pack("<IQ", kinds[0], len(values)) + b"".join(values)
 
 
-def _string(text: str) -> bytes:
-    data = text.encode()
-    return struct.pack("<Q", len(data)) + data
-
-
-def _padded(data: bytes) -> bytes:
-    return data + b"\0" * (-len(data) % ALIGNMENT)
+def letters() -> list[str]:
+    """GPT-2's 256 characters that stand for bytes."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    spare = (chr(256 + n) for n in range(256))
+    return [chr(b) if b in plain else next(spare) for b in range(256)]
 
 
 LAYERS, DIM, HEADS, KV_HEADS, HEAD_DIM, FFN, VOCABULARY = 7, 24, 6, 2, 8, 40, 61

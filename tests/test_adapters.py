@@ -87,13 +87,6 @@ def test_an_adapter_does_nothing_until_it_is_bound_and_after_it_is_not(engine, l
     assert cold_logits(engine, logits_seen, "extraction") == plain
 
 
-def test_generate_and_stream_are_one_in_a_stage(engine):
-    engine.bind("extraction", {"one": 3.0})
-    done = engine.generate(STORY, max_tokens=6, stage="extraction")
-    assert "".join(engine.stream(STORY, max_tokens=6, stage="extraction")) == done.text
-    assert done.text != engine.generate(STORY, max_tokens=6).text
-
-
 def test_the_switch_is_timed_and_made_only_when_the_set_changes(engine):
     engine.bind("a", {"one": 1.0})
     engine.bind("b", {"one": 1.0})

@@ -15,7 +15,7 @@ from bench.compression import WEIGHTS, _fit, _items, _rows
 from bench.compressors import KINDS, METHODS, Job
 from bench.contexts import CHARACTERS, Case, cases
 from bench.reading import Kept, score
-from corpus.locomo import LocomoFile
+from corpus.readers import LocomoFile
 from edgemem.compression.compress import Scores
 from edgemem.compression.layout import estimated_tokens
 from edgemem.runtime.engine import Engine

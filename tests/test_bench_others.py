@@ -16,7 +16,7 @@ from memorykit import BagOfWords, quick
 from bench import align, intents, longmemeval, mem_gallery, turns, updates
 from bench.scenarios import read_all
 from corpus.annotated import Labelled
-from corpus.locomo import read_locomo
+from corpus.readers import locomo_file
 from edgemem.config import load_settings
 from edgemem.errors import ModelNotFound
 from edgemem.memory import Memory
@@ -246,7 +246,7 @@ def a_lot(count: int) -> list[str]:
 def test_rows_are_what_their_names_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The two models differ by a rotation: mapped vectors find as much as native ones."""
     monkeypatch.setattr(upkeep, "PAIRS", 40)
-    file = read_locomo(write_locomo(tmp_path))
+    file = locomo_file(write_locomo(tmp_path))
     for number, text in enumerate(a_lot(80), 10):
         message = file.messages[0]
         metadata = {**message["metadata"], **turn(number, "Nia", text)}

@@ -13,7 +13,7 @@ from edgemem.config import load_settings
 from edgemem.errors import ModelError, ModelNotFound, StoreCorrupt
 from edgemem.results import Query, Scope
 from edgemem.retrieval.search import FEATURES, MATCHES, match, refresh
-from edgemem.runtime.tokens import TokenEmbedder
+from edgemem.runtime.embedder import TokenEmbedder
 
 DIM = WordTokens.dim
 SAID = "Ana keeps a tortoise in the greenhouse."

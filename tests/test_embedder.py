@@ -15,7 +15,7 @@ from onnxkit import field
 
 from edgemem.errors import InputError, ModelError, ModelNotFound
 from edgemem.runtime import embedder as embedder_module
-from edgemem.runtime import lowrank, models
+from edgemem.runtime import models, onnxfile
 from edgemem.runtime.embedder import Embedder, _batches, _load_tokenizer, split_windows
 
 TEXTS = [
@@ -57,7 +57,7 @@ def test_like_texts_are_nearer_than_unlike_ones(embedder):
 @pytest.mark.models
 def test_the_model_id_is_the_name_and_the_digest_and_batches_agree(embedder):
     digest = models.entry(models.DEFAULT_EMBEDDER).sha256
-    expert = hashlib.sha256(lowrank.expert_file("minilm")).hexdigest()
+    expert = hashlib.sha256(onnxfile.expert_file("minilm")).hexdigest()
     assert embedder.model_id == f"minilm-l6-v2-int8@{digest[:12]}+{expert[:8]}"
     assert embedder._batch_tokens > 1
 
@@ -264,7 +264,7 @@ def test_a_named_model_with_a_changed_byte_is_refused(tmp_path, monkeypatch):
 
 @pytest.mark.models
 def test_a_model_given_by_its_path_uses_the_bundled_tokenizer(embedder):
-    file, expert = models.find(models.DEFAULT_EMBEDDER), lowrank.expert_file("minilm")
+    file, expert = models.find(models.DEFAULT_EMBEDDER), onnxfile.expert_file("minilm")
     by_path = Embedder.load(file, expert=expert)
     assert by_path.model_id.startswith("model@")
     text = TEXTS[2]

@@ -9,14 +9,14 @@ import pytest
 import storekit
 
 from edgemem.errors import InputError, ModelError, ModelNotFound
-from edgemem.runtime import encoder, lowrank, models
+from edgemem.runtime import encoder, models, onnxfile
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.encoder import LAYERS, Encoder
 
 TEXT, OTHER = "Ana's brother Marek moved to Oslo in May.", "Marek lives in Bergen."
 
 
-def states(expert: lowrank.Expert, text: str, second: str | None = None) -> encoder.States:
+def states(expert: onnxfile.Expert, text: str, second: str | None = None) -> encoder.States:
     read = storekit.encoder().read(expert, text, second)
     assert read is not None
     return read
@@ -25,7 +25,7 @@ def states(expert: lowrank.Expert, text: str, second: str | None = None) -> enco
 def test_with_the_same_expert_a_text_has_the_embedders_vector(embedder: Embedder) -> None:
     """Their GELUs differ by a thousandth, and the embedder's weights are rounded once more."""
     plain = Embedder.load(models.find(models.DEFAULT_EMBEDDER))
-    for each, expert in ((plain, {}), (embedder, lowrank.expert("minilm"))):
+    for each, expert in ((plain, {}), (embedder, onnxfile.expert("minilm"))):
         vector = states(expert, TEXT).layers[-1].mean(axis=0)
         assert vector @ each.embed_query(TEXT) / np.linalg.norm(vector) > 0.9995
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgemem.runtime.embedder import Embedder, bundled_tokenizer
-from edgemem.runtime.tokens import MODEL, TokenEmbedder
+from edgemem.runtime.embedder import TOKEN_MODEL, Embedder, TokenEmbedder, bundled_tokenizer
 
 torch = pytest.importorskip("torch", reason="needs edgemem-runtime[train]")
 fit_retrieval = pytest.importorskip("bench.fit_retrieval")
@@ -76,7 +75,7 @@ def test_what_was_learned_is_what_a_search_computes(talk: Any, kind: str) -> Non
         embedder = Embedder.load(expert=saved(files["minilm"]))
         found = embedder.embed(list(ASKED)) @ embedder.embed(SAID).T
     else:
-        model = Embedder.load(MODEL, expert=saved(files["colbert"]))
+        model = Embedder.load(TOKEN_MODEL, expert=saved(files["colbert"]))
         tokens = TokenEmbedder(model, saved(files["tokens"]))
         asked, said = map(tokens.embed_query, ASKED), [tokens.embed(text) for text in SAID]
         cosines = [[one @ other.T.astype(int) for other in said] for one in asked]

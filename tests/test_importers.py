@@ -14,7 +14,7 @@ from clikit import Run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corpus.locomo import locomo_files, read_locomo
+from corpus.readers import locomo_file, locomo_files
 from edgemem.errors import InputError
 from edgemem.pipeline.importers import (
     batches,
@@ -65,7 +65,7 @@ def said(path: Path) -> list[tuple[str | None, str, str | None]]:
 
 
 def test_locomo_turns_come_in_the_order_of_their_sessions_with_dates(tmp_path: Path) -> None:
-    file = read_locomo(write(tmp_path / "c.json", locomo()))
+    file = locomo_file(write(tmp_path / "c.json", locomo()))
     assert file.sample_id == "conv-0" and file.qa == locomo()["qa"]
     expected = (
         ("Nia", "I went sailing yesterday.", "2023-05-08T13:56:00.000+00:00", 2, "D2:1"),
@@ -87,7 +87,7 @@ def test_a_session_at_the_end_of_time_is_an_input_error() -> None:
 @pytest.mark.parametrize("key", ["session_01", "session_\u0661", "session_" + "9" * 5000])
 def test_a_key_that_is_no_sessions_is_passed_over(tmp_path: Path, key: str) -> None:
     more = write(tmp_path / "c.json", broken(lambda c: c.update({key: [5]})))
-    assert read_locomo(more) == read_locomo(write(tmp_path / "d.json", locomo()))
+    assert locomo_file(more) == locomo_file(write(tmp_path / "d.json", locomo()))
 
 
 def test_several_locomo_conversations_are_read_one_by_one(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_several_locomo_conversations_are_read_one_by_one(tmp_path: Path) -> Non
     path = write(tmp_path / "all.json", [first, second])
     assert [s.sample_id for s in locomo_files(path)] == ["conv-0", "all-2"]
     with pytest.raises(InputError, match="holds 2 LoCoMo conversations where one is expected"):
-        read_locomo(path)
+        locomo_file(path)
 
 
 def broken(change: Any) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def broken(change: Any) -> dict[str, Any]:
 )  # fmt: skip
 def test_a_file_that_is_not_locomos_says_where(tmp_path: Path, raw: Any, message: str) -> None:
     with pytest.raises(InputError) as caught:
-        read_locomo(write(tmp_path / "c.json", raw))
+        locomo_file(write(tmp_path / "c.json", raw))
     assert message in str(caught.value) and "c.json" in str(caught.value)
 
 

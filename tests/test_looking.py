@@ -27,7 +27,7 @@ from edgemem.images import ocr
 from edgemem.pipeline import looking
 from edgemem.pipeline.recall import evidence_of
 from edgemem.results import ImageLine
-from edgemem.runtime.image_embedder import ImageEmbedder
+from edgemem.runtime.embedder import ImageEmbedder
 from edgemem.stages import generation
 
 WIDE = (3000, 1200)  # larger than what is read, so that boxes are to be scaled

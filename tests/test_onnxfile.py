@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgemem.runtime import embedder, lowrank, models
-from edgemem.runtime.onnxfile import rewritten
-from edgemem.runtime.tokens import MODEL
+from edgemem.runtime import embedder, models
+from edgemem.runtime.embedder import TOKEN_MODEL
+from edgemem.runtime.onnxfile import expert, expert_file, rewritten
 
 TEXTS = ["Yes.", "She moved to Oslo in May 2023.", "harbour café, 3 days a week; " * 40]
 
@@ -52,12 +52,12 @@ def test_the_vectors_are_those_of_the_file_as_it_is(
 
 
 def test_an_expert_that_adds_nothing_changes_little_in_products_of_whole_numbers() -> None:
-    file = models.find(MODEL)
+    file = models.find(TOKEN_MODEL)
     nothing = io.BytesIO()
-    np.savez(nothing, **{k: v * (k[-1] != "b") for k, v in lowrank.expert("colbert").items()})
+    np.savez(nothing, **{k: v * (k[-1] != "b") for k, v in expert("colbert").items()})
     plain, same, tuned = (
         vectors(embedder.open_session(file, 1, expert))[:2]
-        for expert in (None, nothing.getvalue(), lowrank.expert_file("colbert"))
+        for expert in (None, nothing.getvalue(), expert_file("colbert"))
     )
     assert alike(plain, same) > 0.97  # steps of seven bits by column, not of eight for the whole
     assert alike(plain, tuned) < 0.9
@@ -65,10 +65,10 @@ def test_an_expert_that_adds_nothing_changes_little_in_products_of_whole_numbers
 
 @pytest.mark.parametrize("shape", [(384, 385), (2, 384)])
 def test_what_does_not_fit_a_weight_is_refused(file: Path, shape: tuple[int, int]) -> None:
-    name = "encoder.layer.0.attention.self.query.weight"
     n, m = shape
-    zeros = np.zeros((384, 2), np.float32), np.zeros((2, 384), np.float32)
-    for added in ({name: (np.ones((n, 2)), np.ones((2, m)))}, {"other": zeros}):
+    of_another_shape = {"0.q.a": np.ones((n, 2)), "0.q.b": np.ones((2, m))}
+    of_no_layer = {"6.q.a": np.zeros((384, 2)), "6.q.b": np.zeros((2, 384))}
+    for added in (of_another_shape, of_no_layer):
         with pytest.raises(ValueError, match="the file has no int8 weight"):
             rewritten(file, added)
 

@@ -161,8 +161,9 @@ def test_without_a_token_to_end_with_quoting_is_refused(engine, stop):
 
 def test_a_tokenizer_that_puts_a_space_before_any_text_can_end_an_answer(engine, monkeypatch):
     """SentencePiece models do: "\\n" is a space and a newline, and quoting was refused."""
-    tokenize, (space,) = engine.tokenize, engine.tokenize(" ")
-    monkeypatch.setattr(engine, "tokenize", lambda text, **how: [space, *tokenize(text, **how)])
+    of, (space,) = engine._vocabulary, engine.tokenize(" ")
+    tokenize = of.tokenize
+    monkeypatch.setattr(of, "tokenize", lambda text, **how: [space, *tokenize(text, **how)])
     answer = engine.generate("Where does Ana live?", within=TEXTS, stop=("\n",), max_tokens=120)
     assert answer.finish_reason == "stop"
     assert any(folded(answer.text) in folded(text) for text in TEXTS)

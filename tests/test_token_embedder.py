@@ -8,7 +8,7 @@ import pytest
 from edgemem.errors import ModelNotFound
 from edgemem.kernels import maxsim
 from edgemem.runtime import models
-from edgemem.runtime.tokens import MODEL, TokenEmbedder
+from edgemem.runtime.embedder import TOKEN_MODEL, TokenEmbedder
 
 pytestmark = pytest.mark.models
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.models
 @pytest.fixture(scope="module")
 def tokens() -> TokenEmbedder:
     try:
-        models.find(MODEL)
+        models.find(TOKEN_MODEL)
     except ModelNotFound:
         pytest.skip("the extra colbert is not installed")
     return TokenEmbedder.load(n_threads=1)
@@ -65,5 +65,5 @@ def test_the_text_that_answers_is_matched_best(tokens):
 
 def test_the_model_id_names_the_model_its_expert_and_the_projection(tokens):
     model, expert, projection = tokens.model_id.split("+")
-    assert model == f"{MODEL}@{models.entry(MODEL).sha256[:12]}"
+    assert model == f"{TOKEN_MODEL}@{models.entry(TOKEN_MODEL).sha256[:12]}"
     assert len(expert) == 8 and len(projection) == 12

@@ -9,7 +9,7 @@ from memorykit import quick
 
 from corpus import readers
 from corpus.annotated import examples
-from corpus.locomo import read_locomo
+from corpus.readers import locomo_file
 from edgemem.errors import InputError
 from edgemem.stages.generation import NOT_KNOWN
 from edgemem.training import examples as files
@@ -31,7 +31,7 @@ def test_a_pair_has_the_facts_that_cite_its_turns_with_dates_written_out(path):
 
 
 def test_questions_without_evidence_are_left_out_and_adversarial_ones_have_no_answer(path):
-    asked = readers.locomo_questions(read_locomo(path))
+    asked = readers.locomo_questions(locomo_file(path))
     assert [(q.text, q.category, q.answer, len(q.evidence)) for q in asked] == [
         ("Who sails?", "single-hop", "Nia", 1),
         ("When?", "temporal", "2023", 2),

@@ -16,8 +16,7 @@ from locomokit import write_locomo
 from bench import random_adapters
 from bench.random_adapters import QV, write_adapter
 from corpus import evaluate
-from corpus.locomo import read_locomo
-from corpus.readers import locomo_questions
+from corpus.readers import locomo_file, locomo_questions
 from edgemem.errors import InputError
 from edgemem.runtime import experts
 from edgemem.runtime.engine import Engine
@@ -233,7 +232,7 @@ def test_conversations_of_one_name_are_refused(tmp_path: Path) -> None:
 def test_a_base_model_answers_in_one_line(
     tmp_path: Path, engine: Engine, way: evaluate.Way
 ) -> None:
-    asked = locomo_questions(read_locomo(write_locomo(tmp_path)))
+    asked = locomo_questions(locomo_file(write_locomo(tmp_path)))
     tellable = [q for q in asked if q.answer]
     answers = [evaluate._answer(engine, q.text, q.evidence, way)[0] for q in tellable]
     none = replace(tellable[0], text="word " * 3000)

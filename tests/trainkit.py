@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ggufkit import letters
 from numpy.typing import NDArray
 
 from edgemem.runtime import llama
@@ -17,13 +18,6 @@ from edgemem.training.adapters import Shape
 LAYERS, HEADS, KV_HEADS, HIDDEN, INNER = 2, 4, 2, 32, 48
 SHAPE = Shape("llama", LAYERS, HEADS, KV_HEADS)
 END = "<|im_end|>"
-
-
-def letters() -> list[str]:
-    """GPT-2's 256 characters that stand for bytes."""
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    spare = (chr(256 + n) for n in range(256))
-    return [chr(b) if b in plain else next(spare) for b in range(256)]
 
 
 def write_base(file: Path, seed: int = 0) -> Path:

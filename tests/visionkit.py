@@ -10,15 +10,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from familykit import CHATML, FAMILIES, HEAD_DIM, write_family
+from familykit import CHATML, HEAD_DIM, write_family
 from ggufkit import Setting, write_gguf
 
 DIM, HEADS, FFN, LAYERS = 32, 2, 48, 2  # of the vision encoder
 IMAGE, PATCH = 32, 4  # pixels on a side
 OF = {"internvl": "qwen2", "qwen2vl": "qwen2vl", "gemma3": "gemma3"}  # the language model
 TEXT_DIM = 64  # of familykit's language models
-
-FAMILIES["qwen2vl"] = FAMILIES["qwen2"]
 
 
 def write_vision(

@@ -53,8 +53,8 @@ def _print_version(ctx: click.Context, _param: click.Parameter, wanted: bool) ->
     import edgemem
     from edgemem import kernels
     from edgemem.runtime import machine
+    from edgemem.runtime.embedder import TOKEN_MODEL
     from edgemem.runtime.models import installed
-    from edgemem.runtime.tokens import MODEL as TOKEN_MODEL
 
     settings = load_settings()
     click.echo(f"edgemem {edgemem.__version__}")

@@ -42,8 +42,8 @@ from edgemem.results import (
     utc_now,
 )
 from edgemem.retrieval.search import Scored
+from edgemem.runtime.embedder import ImageEmbedder
 from edgemem.runtime.engine import Engine, Stream
-from edgemem.runtime.image_embedder import ImageEmbedder
 from edgemem.runtime.vocabulary import Pixels
 from edgemem.stages import vision
 from edgemem.store import StoredTurn, images

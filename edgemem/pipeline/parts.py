@@ -33,13 +33,19 @@ from edgemem.language import is_other_language, is_other_script
 from edgemem.retrieval.index import CROSSOVER
 from edgemem.retrieval.search import Memories, QueryTokens, refresh
 from edgemem.runtime import experts, models, tune
-from edgemem.runtime.embedder import Embedder, embedder_bytes
+from edgemem.runtime.embedder import (
+    TOKEN_MODEL,
+    Embedder,
+    ImageEmbedder,
+    TokenEmbedder,
+    embedder_bytes,
+    image_embedder_bytes,
+    token_embedder_bytes,
+)
 from edgemem.runtime.encoder import Encoder, encoder_bytes
 from edgemem.runtime.engine import PREFIX_BYTES, Engine
-from edgemem.runtime.image_embedder import ImageEmbedder, image_embedder_bytes
 from edgemem.runtime.machine import give_back
 from edgemem.runtime.models import DEFAULT_EMBEDDER
-from edgemem.runtime.tokens import MODEL, TokenEmbedder, token_embedder_bytes
 from edgemem.runtime.vision import engine_bytes
 from edgemem.store import Store
 from edgemem.store.database import work_lock
@@ -426,7 +432,7 @@ def predict(
         if settings.image_embedder != NO_MODEL:
             looks = image_embedder_bytes(settings.image_embedder)
     with suppress(ModelNotFound):
-        tokens = token_embedder_bytes(models.find(MODEL))
+        tokens = token_embedder_bytes(models.find(TOKEN_MODEL))
 
     def parts(choice: Choice) -> dict[str, int]:
         return {

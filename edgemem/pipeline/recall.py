@@ -25,7 +25,7 @@ from edgemem import language
 from edgemem.pipeline.ingest import nearest
 from edgemem.results import Evidence, Hit, Message, Query, Scope, at_day, local_time, utc_now
 from edgemem.retrieval.search import RELEVANT
-from edgemem.runtime.lowrank import expert_file
+from edgemem.runtime.onnxfile import expert_file
 from edgemem.stages.intent import only_asks
 from edgemem.store import StoredTurn
 

@@ -29,9 +29,8 @@ from edgemem.pipeline.ingest import EXTRACT
 from edgemem.results import Aligned, to_utc
 from edgemem.retrieval import alignment as alignments
 from edgemem.retrieval.lexical import embedded_text
-from edgemem.runtime.embedder import Embedder
+from edgemem.runtime.embedder import Embedder, TokenEmbedder
 from edgemem.runtime.encoder import Encoder
-from edgemem.runtime.tokens import TokenEmbedder
 from edgemem.store import Store, foreign, images
 from edgemem.store.erasures import erased_of, verify
 from edgemem.store.relations import unread_facts

@@ -34,8 +34,7 @@ from edgemem.results import Message, Query, Scope, utc_now
 from edgemem.retrieval import search
 from edgemem.retrieval.search import Memories, similarities
 from edgemem.retrieval.vectors import Dtype
-from edgemem.runtime import llama, tune
-from edgemem.runtime import machine as this_machine
+from edgemem.runtime import llama, machine, tune
 from edgemem.runtime.engine import Engine
 from edgemem.runtime.vocabulary import vocabulary_of
 from edgemem.stages import extraction, update
@@ -47,7 +46,6 @@ __all__ = [
     "gpus",
     "growth",
     "joules_between",
-    "machine",
     "mapped_bytes",
     "memory_bytes",
     "versions",
@@ -126,12 +124,12 @@ def work(
                 "parts": [asdict(part) for part in run.parts],
                 "stages": [asdict(timing) for timing in run.stages],
                 **{f"{name}_mb": size and size / 1e6 for name, size in held.items()},
-                "peak_rss_mb": this_machine.peak_rss_mb(),
+                "peak_rss_mb": machine.peak_rss_mb(),
                 "gpus": gpus(),
                 "joules": joules_between(joules, after) if joules and after else None,
                 "plan": None if memory.plan is None else memory.plan.to_dict(),
                 "model": memory.engine.name,
-                "machine": machine(),
+                "machine": machine.properties(),
                 "versions": versions(),
                 "backend": kernels.backend,
             },
@@ -378,7 +376,7 @@ _POWERCAP = Path("/sys/class/powercap")
 def give_back() -> None:
     """Return freed memory to the system, so that all resident memory is in use. glibc only."""
     gc.collect()
-    this_machine.give_back()
+    machine.give_back()
 
 
 def memory_bytes() -> dict[str, int | None]:
@@ -432,21 +430,6 @@ def joules_between(
         (start, most), (end, _) = before[name], after[name]
         spent += end - start if end >= start else end - start + most
     return spent
-
-
-def machine() -> dict[str, Any]:
-    """The device's properties; None if it does not report one."""
-    total = None
-    with suppress(AttributeError, ValueError, OSError):
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1_000_000
-    return {
-        "system": f"{platform.system()} {platform.release()}",
-        "architecture": platform.machine(),
-        "processor": this_machine.processor()[0],
-        "cores": this_machine.cores(),
-        "memory_mb": total,
-        "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
-    }
 
 
 def versions() -> dict[str, str]:

@@ -12,6 +12,6 @@ stage is for. Importing this package loads no model library. From the files to t
     prefixes     the KV cache that stages share; adapters: their LoRA; experts: sets of these
     vision       images in prompts
     engine       one loaded model; tune: the quantisation and thread counts that are fastest for it
-    embedder     texts to vectors; onnxfile: its file; encoder, lowrank: its layers with experts
-    tokens       a text to a vector for each token; image_embedder: images to vectors
+    embedder     texts, their tokens and images to vectors
+    onnxfile     the embedder's file, and experts for it; encoder: its layers with experts
 """

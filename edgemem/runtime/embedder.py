@@ -1,15 +1,29 @@
-"""Text to unit vectors; also text to tokens by another model's tokenizer.
+"""Texts, their tokens and images to unit vectors; also text to tokens by another model's tokenizer.
 
-The only importer of onnxruntime and tokenizers. A text's vector does not depend on the rest of its
-batch. The bundled MiniLM has int8 weights but float32 activations, so no scale is shared by a
-batch. A model with dynamically quantised activations shares one. `load` therefore embeds two texts
-together and alone; a model whose vectors differ by 1e-5 or more is run one text at a time.
+The only importer of onnxruntime and tokenizers. Knows no memories and no image files: the caller
+gives pixels in the size that the model takes.
+
+A text's vector does not depend on the rest of its batch. The bundled MiniLM has int8 weights but
+float32 activations, so no scale is shared by a batch. A model with dynamically quantised
+activations shares one. `load` therefore embeds two texts together and alone; a model whose vectors
+differ by 1e-5 or more is run one text at a time.
+
+Tokens get a vector each for late interaction (ColBERT): by answerai-colbert-small-v1 with an expert
+that learned conversations, and the projection that ships with it (edgemem/data/tokens.npz, set by
+`python -m bench.fit_retrieval`). A vector is projected to fewer dimensions, normalised, and rounded
+to int8 with one step for all. So the inner product of two vectors is exact in integers, and `step`²
+times it is near to their cosine.
+
+No model for images is shipped. The folder of a CLIP or SigLIP model has the layout of Hugging
+Face's exports: `vision_model.onnx` (or `onnx/vision_model.onnx`) and `preprocessor_config.json`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import string
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
@@ -22,19 +36,27 @@ from numpy.typing import NDArray
 from edgemem.errors import ModelError, ModelNotFound
 from edgemem.inputs import utf8
 from edgemem.kernels import one_blas_thread
-from edgemem.runtime import lowrank, models
+from edgemem.runtime import models
 from edgemem.runtime.machine import cores, give_back
-from edgemem.runtime.onnxfile import rewritten
+from edgemem.runtime.onnxfile import expert_file, read_expert, rewritten
 
 __all__ = [
     "MAX_TOKENS",
-    "SESSION_BYTES",
+    "QUERY_MARK",
+    "QUERY_TOKENS",
+    "TEXT_MARK",
+    "TOKEN_MODEL",
     "Embedder",
+    "ImageEmbedder",
+    "TokenEmbedder",
+    "Tokens",
     "bundled_file",
     "bundled_tokenizer",
     "embedder_bytes",
     "file_tokenizer",
+    "image_embedder_bytes",
     "open_session",
+    "token_embedder_bytes",
     "unit",
 ]
 
@@ -45,12 +67,20 @@ BATCH_TOKENS = 256  # padded tokens of a batch; larger batches take more memory 
 _TRIM_TOKENS = 4096  # from this many tokens in a call, returning freed memory is worth its time
 _MAX_THREADS = 4
 # onnxruntime unpacks the int8 matrices, half of MiniLM, to float32. The other half, the vocabulary,
-# stays in the mapped file (see onnxfile.py). SESSION_BYTES: onnxruntime's own code and threads.
-_UNPACKED, SESSION_BYTES = 2, 20_000_000
+# stays in the mapped file (see onnxfile.py). _SESSION_BYTES: onnxruntime's own code and threads.
+_UNPACKED, _SESSION_BYTES = 2, 20_000_000
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 _PROBES = ("Yes.", "She moved to Oslo in May 2023 and works 3 days a week at the harbour's café!")
 
+TOKEN_MODEL = "colbert-small-v1-int8"
+QUERY_MARK, TEXT_MARK = 1, 2  # [unused0] and [unused1], which ColBERT calls [Q] and [D]
+QUERY_TOKENS = 64  # of a query that are used; using all of a pasted page is no better
+_IMAGE_MODEL = "vision_model.onnx"
+_IMAGE_OUTPUTS = "image_embeds", "pooler_output"  # CLIP's, and SigLIP's
+
 Vectors = NDArray[np.float32]
+Tokens = NDArray[np.int8]
+"""(t, d) int8, the vectors of t tokens."""
 
 
 class Embedder:
@@ -85,7 +115,7 @@ class Embedder:
         name: a name of the manifest, or the path of an ONNX file with BERT's inputs and an output
         (batch, tokens, dim); the tokenizer is then the `tokenizer.json` beside it, or else
         MiniLM's. n_threads: None means one per usable core, four at most. expert: the bytes of an
-        expert's file (lowrank.py); None takes the one that ships for a model of the manifest.
+        expert's file (onnxfile.py); None takes the one that ships for a model of the manifest.
         Raises ModelNotFound if a file is missing, ModelError if one is damaged or does not fit,
         ValueError if n_threads < 1.
         """
@@ -103,7 +133,7 @@ class Embedder:
         else:
             tokenizer = bundled_tokenizer()
         if expert is None and known is not None and known.expert:
-            expert = lowrank.expert_file(known.expert)
+            expert = expert_file(known.expert)
         model_id = f"{known.name if known is not None else model_file.stem}@{digest[:12]}"
         if expert is not None:
             model_id += f"+{hashlib.sha256(expert).hexdigest()[:8]}"
@@ -348,7 +378,7 @@ def open_session(file: Path, n_threads: int | None = None, expert: bytes | None 
     try:
         if expert is not None:
             with one_blas_thread():
-                model = rewritten(file, lowrank.added(lowrank.read(expert)))
+                model = rewritten(file, read_expert(expert))
             return rewritten_session(model or str(file))
         with suppress(Exception):  # the plain load below reports what is wrong
             if (model := rewritten(file)) is not None:
@@ -383,7 +413,7 @@ def _load_session(file: Path, n_threads: int | None, expert: bytes | None) -> An
 
 def embedder_bytes(file: Path) -> int:
     """Predicted memory of an int8 embedder whose file is half vocabulary, as MiniLM's is."""
-    return file.stat().st_size * _UNPACKED + SESSION_BYTES
+    return file.stat().st_size * _UNPACKED + _SESSION_BYTES
 
 
 # -- tokens as another model counts them ---------------------------------------------------------
@@ -424,3 +454,149 @@ def _read_tokenizer(file: str | os.PathLike[str]) -> Any:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
+
+
+# -- a vector for each token ---------------------------------------------------------------------
+
+
+class TokenEmbedder:
+    """A loaded model. Safe to use from several threads at once.
+
+    model_id: identifies the model's file and the projection; to be stored beside vectors. dim:
+    length of a vector. step: the factor from a vector's integers to its values.
+    """
+
+    def __init__(self, embedder: Embedder, saved: bytes) -> None:
+        """saved: the bytes of a projection's file."""
+        numbers = read_expert(saved)
+        self._projection, self.step = numbers["projection"], float(numbers["step"])
+        self.dim = self._projection.shape[1]
+        self.model_id = f"{embedder.model_id}+{hashlib.sha256(saved).hexdigest()[:12]}"
+        self._embedder = embedder
+        self._punctuation = embedder.token_ids(string.punctuation)
+
+    @classmethod
+    def load(cls, *, n_threads: int | None = None) -> TokenEmbedder:
+        """Errors as `Embedder.load`."""
+        return cls(Embedder.load(TOKEN_MODEL, n_threads=n_threads), expert_file("tokens"))
+
+    def embed(self, text: str) -> Tokens:
+        """The vectors of a text to be found, without those of punctuation. Errors as `Embedder`'s.
+
+        Time grows with length.
+        """
+        return self._embed(text, TEXT_MARK)
+
+    def embed_query(self, text: str) -> Tokens:
+        """The vectors of a query, at most 64. ColBERT marks texts and queries differently."""
+        return self._embed(text, QUERY_MARK)[:QUERY_TOKENS]
+
+    def _embed(self, text: str, mark: int) -> Tokens:
+        kept = [
+            vectors[np.isin(ids, self._punctuation, invert=True)]
+            for ids, vectors in self._embedder.embed_tokens(text, mark)
+        ]
+        projected = unit(np.concatenate(kept) @ self._projection)
+        tokens: Tokens = np.clip(np.rint(projected / self.step), -127, 127).astype(np.int8)
+        return tokens
+
+
+def token_embedder_bytes(file: Path) -> int:
+    """Predicted memory of a loaded model; unlike the embedder's, its int8 matrices stay int8."""
+    return file.stat().st_size + _SESSION_BYTES
+
+
+# -- images --------------------------------------------------------------------------------------
+
+
+class ImageEmbedder:
+    """A loaded model. Safe to use from several threads at once.
+
+    model_id: the folder's name, `@` and 12 hex digits of the model file's sha256. dim: length of a
+    vector. side: an image must have (side, side) pixels. crop: True if the caller must crop an
+    image to a square first (CLIP), False if it must be squeezed into one (SigLIP).
+    """
+
+    def __init__(self, folder: Path, n_threads: int | None) -> None:
+        file = _image_model(folder)
+        self._session = open_session(file, n_threads)
+        self._output = _image_output(file, self._session)
+        given = _json(folder / "preprocessor_config.json")
+        size = given.get("crop_size" if given.get("do_center_crop") else "size") or {}
+        try:
+            size = size if isinstance(size, dict) else {"height": size}
+            self.side = int(size.get("height") or size["shortest_edge"])
+            self.crop = bool(given.get("do_center_crop", False))
+            self._mean = np.array(given.get("image_mean", [0.5] * 3), np.float32).reshape(3, 1, 1)
+            self._std = np.array(given.get("image_std", [0.5] * 3), np.float32).reshape(3, 1, 1)
+            if self.side < 1:
+                raise ValueError(f"a side of {self.side} pixels")
+        except (KeyError, TypeError, ValueError, AttributeError) as exc:
+            raise ModelError(
+                f"the preprocessor_config.json of {folder} does not say how an image is given to "
+                f"its model ({exc!r}); export the model again"
+            ) from exc
+        self.model_id = f"{folder.name}@{models.sha256_of(file)[:12]}"
+        self.dim = len(self.embed(np.zeros((self.side, self.side, 3), np.uint8)))
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str], *, n_threads: int | None = None) -> ImageEmbedder:
+        """Load the model in a folder. n_threads: None means one per usable core, four at most.
+
+        Raises ModelNotFound if a file is missing, ModelError if one is damaged or no such model.
+        """
+        return cls(Path(folder), n_threads)
+
+    def embed(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """The vector of an image, (dim,) of length 1. pixels: (side, side, 3) RGB.
+
+        Raises ValueError on another shape, ModelError if the model fails.
+        """
+        if pixels.shape != (self.side, self.side, 3):
+            raise ValueError(f"pixels are {pixels.shape}; give ({self.side}, {self.side}, 3)")
+        scaled = pixels.transpose(2, 0, 1).astype(np.float32) / 255
+        values = {"pixel_values": ((scaled - self._mean) / self._std)[None]}
+        try:
+            (found,) = self._session.run([self._output], values)
+            vector: NDArray[np.float32] = unit(np.asarray(found, np.float32).reshape(-1))
+        except Exception as exc:  # onnxruntime's errors share no base class of their own
+            raise ModelError(f"the image embedder failed: {exc}") from exc
+        if not np.isfinite(vector).all():
+            raise ModelError("the image embedder gave values that are no numbers; get it again")
+        return vector
+
+
+def image_embedder_bytes(folder: str | os.PathLike[str]) -> int:
+    """Predicted memory of a loaded model. Raises ModelNotFound if its file is missing."""
+    return _image_model(Path(folder)).stat().st_size + _SESSION_BYTES
+
+
+def _image_model(folder: Path) -> Path:
+    for file in (folder / _IMAGE_MODEL, folder / "onnx" / _IMAGE_MODEL):
+        if file.is_file():
+            return file
+    raise ModelNotFound(
+        f"there is no {_IMAGE_MODEL} in {folder}; give the folder of a CLIP or SigLIP model in "
+        "ONNX, with its preprocessor_config.json"
+    )
+
+
+def _image_output(file: Path, session: Any) -> str:
+    names = [o.name for o in session.get_outputs()]
+    found = next((name for name in _IMAGE_OUTPUTS if name in names), None)
+    if found is None:
+        raise ModelError(
+            f"{file} gives {', '.join(names)}; a CLIP or SigLIP model gives one of "
+            f"{', '.join(_IMAGE_OUTPUTS)}"
+        )
+    return found
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+    except (OSError, ValueError) as exc:
+        raise ModelError(f"{file} cannot be read ({exc}); get the model again") from exc
+    if not isinstance(found, dict):
+        raise ModelError(f"{file} is no JSON object; get the model again")
+    return found

@@ -1,6 +1,6 @@
 """The bundled embedder's layers, with a low-rank expert added to each of their products.
 
-One encoder reads facts for several jobs, each with its expert (lowrank.py), as one language model
+One encoder reads facts for several jobs, each with its expert (onnxfile.py), as one language model
 does with several adapters. The int8 weights stay in the embedder's mapped file and are converted at
 each use: a fact has only tens of tokens, and the weights as float32 would take 42 MB.
 The layers are BERT's (Devlin et al. 2019). GELU has its tanh form, which the experts were trained
@@ -22,8 +22,7 @@ from edgemem.inputs import utf8
 from edgemem.kernels import one_blas_thread
 from edgemem.runtime import models
 from edgemem.runtime.embedder import MAX_TOKENS, bundled_file, bundled_tokenizer
-from edgemem.runtime.lowrank import PRODUCTS, Expert
-from edgemem.runtime.onnxfile import Matrix, parameters
+from edgemem.runtime.onnxfile import PRODUCTS, Expert, Matrix, parameters
 
 __all__ = ["HEADS", "Encoder", "States", "encoder_bytes", "softmax"]
 

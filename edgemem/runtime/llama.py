@@ -36,7 +36,6 @@ __all__ = [
     "decode",
     "engine_bytes",
     "forget_errors",
-    "ggml",
     "grammar",
     "last_errors",
     "library",
@@ -101,14 +100,6 @@ def log_callback() -> Any:
 def forget_errors() -> None:
     """Clear the stored errors, so that `last_errors` tells only those of the next calls."""
     _log_lines.clear()
-
-
-def ggml() -> Any:
-    """ggml's C functions, for reading GGUF files. Runs `library` first, which stores its log."""
-    library()
-    from llama_cpp import _ggml
-
-    return _ggml.libggml
 
 
 def last_errors(otherwise: str = "no reason given") -> str:
@@ -373,11 +364,13 @@ class TensorType(NamedTuple):
 @lru_cache
 def tensor_type(number: int) -> TensorType | None:
     """ggml's type of that number; None if the installed llama.cpp does not know it."""
-    lib = ggml()
-    traits_of, name_of = lib["ggml_get_type_traits"], lib["ggml_type_name"]
+    lib = library()  # which stores ggml's log, too
+    from llama_cpp._ggml import libggml
+
+    traits_of, name_of = libggml["ggml_get_type_traits"], libggml["ggml_type_name"]
     traits_of.restype, traits_of.argtypes = ctypes.POINTER(_Traits), [ctypes.c_int]
     name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.c_int]
-    if not 0 <= number < library().GGML_TYPE_COUNT:  # ggml reads beyond its table
+    if not 0 <= number < lib.GGML_TYPE_COUNT:  # ggml reads beyond its table
         return None
     traits = traits_of(number).contents
     # The struct is internal to llama.cpp. If its layout changed, its first fields would be wrong.

@@ -39,6 +39,7 @@ __all__ = [
     "give_back",
     "peak_rss_mb",
     "processor",
+    "properties",
     "read_cached",
     "summary",
     "survives",
@@ -89,6 +90,21 @@ def peak_rss_mb() -> float | None:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak * (1 if sys.platform == "darwin" else 1024) / 1e6
     return None
+
+
+def properties() -> dict[str, Any]:
+    """The device's properties; None if it does not report one."""
+    total = None
+    with suppress(AttributeError, ValueError, OSError):
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1_000_000
+    return {
+        "system": f"{platform.system()} {platform.release()}",
+        "architecture": platform.machine(),
+        "processor": processor()[0],
+        "cores": cores(),
+        "memory_mb": total,
+        "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
+    }
 
 
 def read_cached(name: str) -> dict[str, Any]:

@@ -1,6 +1,8 @@
-"""Rewrites an ONNX file with int8 weights, so that loading it takes a third of the memory.
+"""The weights of BERT encoders: their ONNX files with int8 weights, and low-rank experts for them.
 
-On the way, an expert can be added to the weights. The weights can also be read by name. Knows
+Rewrites such a file, so that loading it takes a third of the memory. On the way, an expert can be
+added: a product x W becomes x W + (x A) B (LoRA, Hu et al. 2021), where A and B are the expert's.
+Some experts ship with the package (edgemem/data). The weights can also be read by name. Knows
 protobuf's wire format and ONNX's field numbers. Runs no model and imports no onnxruntime.
 
 Such a file says weight = Cast(int8) * scale. onnxruntime computes both steps when it loads the
@@ -20,13 +22,39 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Factors", "Matrix", "parameters", "rewritten"]
+__all__ = [
+    "PRODUCTS",
+    "Expert",
+    "Matrix",
+    "expert",
+    "expert_file",
+    "parameters",
+    "read_expert",
+    "rewritten",
+]
+
+Expert = Mapping[str, NDArray[np.float32]]
+"""Arrays by name. `0.q.a` (dim, r) and `0.q.b` (r, n) are A and B for the first layer's queries.
+The others are weights of a job's own networks over the states; the job chooses their names."""
+
+PRODUCTS = {
+    "q": "attention.self.query",
+    "k": "attention.self.key",
+    "v": "attention.self.value",
+    "o": "attention.output.dense",
+    "up": "intermediate.dense",
+    "down": "output.dense",
+}
+"""The products of a layer: their names in experts, and those in models' files."""
 
 # Fields of ONNX's messages: onnx/onnx.proto3.
 _MODEL_GRAPH = 7
@@ -39,8 +67,6 @@ _FLOAT, _UINT8, _INT8 = 1, 2, 3  # TensorProto.DataType
 _INT = 2  # AttributeProto.AttributeType
 _IN_FILE = 1  # TensorProto.DataLocation.EXTERNAL
 _MOST, _MOST_INTEGER = 127, 63  # 63: AVX2 adds two uint8 × int8 products in 16 bits, saturated
-Factors = tuple[NDArray[np.float32], NDArray[np.float32]]
-"""A (n, r) and B (r, m) of a product A B that is added to a weight (n, m)."""
 _Number = TypeVar("_Number", np.int8, np.uint8, np.float32)
 
 
@@ -109,18 +135,33 @@ class _Product(NamedTuple):
     integer: bool
 
 
-def rewritten(file: Path, added: Mapping[str, Factors] | None = None) -> bytes | None:
+def expert_file(name: str) -> bytes:
+    """The bytes of a shipped file of arrays: an expert's, or the projection of `TokenEmbedder`."""
+    return (files("edgemem") / "data" / f"{name}.npz").read_bytes()
+
+
+@cache
+def expert(name: str) -> Expert:
+    """A shipped expert, cached for the process."""
+    return read_expert(expert_file(name))
+
+
+def read_expert(file: bytes) -> Expert:
+    with np.load(BytesIO(file)) as arrays:
+        return {key: arrays[key].astype(np.float32) for key in arrays.files}
+
+
+def rewritten(file: Path, expert: Expert | None = None) -> bytes | None:
     """The rewritten model of an ONNX file; its int8 weights stay in that file as external data.
 
-    Give onnxruntime the folder of `file` as the one of external data. added: products to be added
-    to weights, by BERT's names of the weights; the sums are within the returned model. None if
-    nothing is added and no weight is of this form. Raises ValueError or IndexError if it is no ONNX
-    file or lacks a weight of `added`, OSError if it cannot be read.
+    Give onnxruntime the folder of `file` as the one of external data. expert: to be added to
+    weights; the sums are within the returned model. None if nothing is added and no weight is of
+    this form. Raises ValueError or IndexError if it is no ONNX file or lacks a weight of the
+    expert, OSError if it cannot be read.
     """
     data = memoryview(file.read_bytes())
     graph = _graph(data)
-    if added:
-        _add(graph, added)
+    added = _add(graph, expert or {})
     new = _replaced(graph)
     if not new and not added:
         return None
@@ -221,10 +262,17 @@ def _scaled(graph: _Graph, int8: bytes, scale: bytes) -> tuple[_Tensor, _Tensor]
     return (q, s) if q.raw and s.raw else None
 
 
-def _add(graph: _Graph, added: Mapping[str, Factors]) -> None:
-    """Replace weights by their sums with `added`. Raises ValueError if the file lacks one."""
-    of = {product.name: product for product in _products(graph)}
-    for name, (a, b) in added.items():
+def _add(graph: _Graph, expert: Expert) -> bool:
+    """Replace weights by their sums with an expert's products; whether it has any.
+
+    Raises ValueError if the file lacks a weight.
+    """
+    places = [key.removesuffix(".a") for key in expert if key.endswith(".a")]
+    of = {product.name: product for product in _products(graph)} if places else {}
+    for place in places:
+        number, short = place.split(".")
+        name = f"encoder.layer.{number}.{PRODUCTS[short]}.weight"
+        a, b = expert[f"{place}.a"], expert[f"{place}.b"]
         shape = [len(a), b.shape[1]]
         if name not in of or of[name].int8.shape != shape:
             raise ValueError(f"the file has no int8 weight {name} of the shape {shape}")
@@ -239,6 +287,7 @@ def _add(graph: _Graph, added: Mapping[str, Factors]) -> None:
         steps = steps if integer else steps[None]
         graph.tensors[q.name] = _initializer(q.name, weight.astype(np.int8), _INT8)
         graph.tensors[scale.name] = _initializer(scale.name, steps.astype(np.float32), _FLOAT)
+    return bool(places)
 
 
 def _replaced(graph: _Graph) -> dict[bytes, bytes]:

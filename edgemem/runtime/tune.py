@@ -32,7 +32,6 @@ __all__ = [
     "Speed",
     "Tuning",
     "choose_file",
-    "cores",
     "measure",
     "requantise",
     "source_sha256",

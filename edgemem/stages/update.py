@@ -29,7 +29,7 @@ from edgemem.language import Statement, says_the_same
 from edgemem.results import Event
 from edgemem.runtime.encoder import Encoder, softmax
 from edgemem.runtime.engine import Engine
-from edgemem.runtime.lowrank import expert
+from edgemem.runtime.onnxfile import expert
 
 __all__ = ["EVENTS", "Candidate", "Op", "chances", "decide", "expert_prompt", "expert_target"]
 

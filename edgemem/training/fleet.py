@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from edgemem import __version__
+from edgemem.cachefile import replace_file
 from edgemem.config import require
 from edgemem.errors import EdgememError, InputError, ModelError
 from edgemem.runtime.models import known_sha256
@@ -130,14 +131,14 @@ def spread(
     left = [(item, file) for item, file in zip(items, files, strict=True) if not file.exists()]
     if address is None:
         for item, file in left:
-            _keep(file, work(item))
+            replace_file(file, json.dumps(work(item)).encode())
     elif left:
         with cluster(address) as ray:
             task = ray.remote(num_cpus=1, max_retries=_RESTARTS)(work)
             files_of = {task.remote(item): file for item, file in left}
             while files_of:
                 (done, *_), _ = ray.wait(list(files_of))
-                _keep(files_of.pop(done), ray.get(done))
+                replace_file(files_of.pop(done), json.dumps(ray.get(done)).encode())
     results = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     shutil.rmtree(kept)
     return results
@@ -146,9 +147,3 @@ def spread(
 def _key(work: Work, item: dict[str, Any]) -> str:
     parts = [__version__, work.__qualname__, item]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
-
-
-def _keep(file: Path, result: dict[str, Any]) -> None:
-    temporary = file.with_suffix(".tmp")
-    temporary.write_text(json.dumps(result), encoding="utf-8")
-    os.replace(temporary, file)
