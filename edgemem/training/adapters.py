@@ -274,9 +274,9 @@ def combine(
 
     adapters: trained ones with their records, or those of other sets. licence: an SPDX name; data:
     what the adapters were trained on, in words. also_for: sha256 of other forms of the base model.
-    scores: the JSON of `python -m corpus eval`; each stage gets its figures from the summary.
-    Raises InputError, and leaves the folder as it was, when a record is missing, two adapters are
-    of one stage or of two models, or the scores or texts are something else.
+    scores: the JSON of `python -m corpus eval` or of `bench.stages`; each stage gets its figures
+    from the summary. Raises InputError, and leaves the folder as it was, when a record is missing,
+    two adapters are of one stage or of two models, or the scores or texts are something else.
     """
     folder = Path(os.path.abspath(folder))  # "." has no name
     records = [record_of(adapter) for adapter in adapters]
@@ -336,7 +336,7 @@ def _summary(scores: Path) -> dict[str, Any]:
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as exc:
         raise InputError(
             f"{scores} has no summary of scores ({exc!r:.80}); give what `python -m corpus eval "
-            "--json` wrote"
+            "--json` or `python -m bench.stages` wrote"
         ) from exc
 
 
