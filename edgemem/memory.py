@@ -182,6 +182,7 @@ class Memory:
         timestamp: datetime | str | float | None = None,
         expires_at: datetime | str | float | None = None,
         infer: bool | Literal["later"] = True,
+        imported: bool = False,
     ) -> AddResults:
         """Remember messages: each as a turn, and what can be inferred from them as facts.
 
@@ -196,6 +197,8 @@ class Memory:
         de-duplicates; infer="later" leaves the facts to `take_facts` or `process_pending`.
         timestamp: when the messages were said (naive: this machine's zone), unless they have one of
         their own. metadata, expires_at: of every memory that is stored.
+        imported: the ids are made of each message's metadata.import_id, as `edgemem import` does,
+        so that two devices that import a file have it once. An import_id must not come twice.
         Raises InputError if anything cannot be stored, and then stores nothing. A ModelError of the
         language model is raised after the messages were stored.
         """
@@ -206,7 +209,9 @@ class Memory:
         until = inputs.time_of(expires_at, "expires_at")
         checked = inputs.messages_of(messages, timestamp, images)
         now = utc_now()
-        turns = [ingest.stored_turn(message, scope, now) for message, _ in checked]
+        turns = [
+            ingest.stored_turn(message, scope, now, imported=imported) for message, _ in checked
+        ]
         photos = looking.photos(self, checked, turns)
         searchable = [
             turn

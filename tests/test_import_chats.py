@@ -13,6 +13,7 @@ from clikit import Run
 from fake_engine import FakeEngine
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from memorykit import quick, texts
 
 from edgemem import Memory
 from edgemem.errors import InputError, StoreFull
@@ -20,6 +21,7 @@ from edgemem.inputs import messages_of
 from edgemem.pipeline import importers
 from edgemem.pipeline.chat_exports import Program
 from edgemem.pipeline.importers import detect_format, read_chat_log, read_conversations
+from edgemem.sync import pairing_code, sync
 
 StandIn = Callable[[FakeEngine], None]
 Told = list[tuple[str, str | None, str, str | None]]
@@ -448,6 +450,42 @@ def test_two_devices_that_import_one_file_have_it_once_and_erase_it_for_both(
     left = run("list", "--db", b).stdout
     assert "left out that you erased" in run("import", file, "--db", b).stderr
     assert run("list", "--db", b).stdout == left and len(left.splitlines()) < 3
+
+
+@pytest.mark.parametrize(
+    ("change", "left"),
+    [
+        (lambda fact, memory: None, ["User lives in Oslo"]),
+        (
+            lambda fact, memory: memory.update(fact, "User lives in Bergen"),
+            ["User lives in Bergen"],
+        ),
+        (lambda fact, memory: memory.delete(fact), []),
+    ],
+    ids=["as it was", "edited", "deleted"],
+)
+def test_facts_that_another_device_took_of_an_import_are_no_news(
+    tmp_path: Path, change: Callable[[str, Memory], object], left: list[str]
+) -> None:
+    told = {"I live in Oslo.": "{} lives in Oslo", "I sail on Sundays.": "{} sails on Sundays"}
+    said = {"role": "user", "content": "I live in Oslo.", "metadata": {"import_id": "ab" * 16}}
+    a, b = (quick(tmp_path / f"{name}.db", engine=FakeEngine(facts=told)) for name in "ab")
+    with a, b:
+        for memory in (a, b):
+            (turn,) = memory.add(said, user_id="ana", infer="later", imported=True)
+            assert turn.id == "e063e1cd-1cd3-538f-b036-536212622c54"  # of an earlier edgemem, too
+        (fact,) = a.process_pending()
+        assert fact.id == "2f72d75b-ab16-595f-9740-f9d5c71d1299"
+        change(fact.id, a)
+        sync(a, tmp_path / "shared")
+        sync(b, tmp_path / "shared", code=pairing_code(a))
+        assert texts(b.add("I sail on Sundays.", user_id="ana")) == [
+            "I sail on Sundays.",
+            "User sails on Sundays",
+        ]
+        assert list(b.process_pending()) == [] and b.pending() == []
+        facts = texts(b.get_all(filters={"kind": "fact"}))
+        assert sorted(facts) == sorted([*left, "User sails on Sundays"])
 
 
 @pytest.mark.usefixtures("home")

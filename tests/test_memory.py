@@ -103,6 +103,17 @@ def test_a_message_keeps_its_name_role_metadata_and_own_time(memory: Memory) -> 
     assert memory.search("What did Mel do in May 2023?", explain=True)[0].id == second.id
 
 
+def test_an_apps_own_import_id_refuses_no_message(memory: Memory) -> None:
+    told = [
+        {"role": "user", "content": page, "metadata": {"import_id": "ab" * 16}}
+        for page in ("the first page", "the second page")
+    ]
+    added = memory.add(told, user_id="ada", infer=False)
+    added = (*added, *memory.add(told, user_id="ada", infer=False))
+    assert len({change.id for change in added}) == 4
+    assert [change.metadata for change in added] == [told[0]["metadata"]] * 4
+
+
 def test_a_timestamp_may_be_naive_aware_or_an_epoch(memory: Memory) -> None:
     naive = datetime(2024, 5, 1, 12, 0)
     aware = datetime(2024, 5, 1, 12, 0, tzinfo=timezone(timedelta(hours=2)))

@@ -19,7 +19,7 @@ from storekit import child
 import edgemem.memory
 from edgemem import Engine, Memory
 from edgemem.config import Settings
-from edgemem.errors import ModelNotFound, StoreFull, StoreLocked
+from edgemem.errors import InputError, ModelNotFound, StoreError, StoreFull, StoreLocked
 from edgemem.pipeline.recall import recall
 from edgemem.runtime.embedder import Embedder
 
@@ -225,6 +225,17 @@ def test_an_add_takes_up_two_older_pieces_and_no_more() -> None:
         assert memory.add("I have a cat.").pending == 0 and len(memory.pending()) == 2
 
 
+def test_a_memory_that_is_closed_while_the_model_reads_counts_no_attempt(tmp_path: Path) -> None:
+    engine = FakeEngine(facts=OSLO)
+    told = engine.generate
+    with quick(tmp_path / "a.db", engine=engine) as memory:
+        engine.generate = lambda *a, **k: (memory.close(), told(*a, **k))[1]  # type: ignore[method-assign]
+        with pytest.raises(StoreError, match="closed"):
+            memory.add("I live in Oslo.")
+    with quick(tmp_path / "a.db") as memory:
+        assert [(p.attempts, p.last_error) for p in memory.pending()] == [(0, None)]
+
+
 def test_each_failure_waits_longer(broken: FakeEngine) -> None:
     with quick(engine=broken) as memory:
         memory.add("I live in Oslo.")
@@ -280,14 +291,16 @@ def test_what_is_deleted_while_the_model_reads_it_leaves_no_fact() -> None:
         assert result.pending == 0 and facts(memory) == [] and memory.pending() == []
 
 
-def test_a_fault_of_ours_in_one_message_is_noted_and_stops_no_other() -> None:
+@pytest.mark.parametrize("fault", [AttributeError, StoreError, InputError])
+def test_a_fault_of_ours_in_one_message_is_noted_and_stops_no_other(
+    fault: type[Exception],
+) -> None:
     with quick(engine=FakeEngine(facts=OSLO)) as memory:
-        told = memory.engine.generate
-        memory.engine.generate = lambda *a, **k: None.fail  # type: ignore[attr-defined, method-assign]
-        memory.add("I live in Oslo.", user_id="ana")
+        with patch("edgemem.pipeline.ingest._apply", side_effect=fault("here")):
+            assert memory.add("I live in Oslo.", user_id="ana").pending == 1
         (piece,) = memory.pending()
-        assert piece.attempts == 1 and "AttributeError" in (piece.last_error or "")
-        memory.engine.generate = told  # type: ignore[method-assign]
+        assert (piece.attempts, piece.last_error) == (1, f"{fault.__name__}: here")
+        assert piece.next_try_at is not None
         memory.add("I have a cat.", user_id="ana")
         memory.process_pending(retry_now=True)
         assert sorted(facts(memory)) == ["User has a cat", "User lives in Oslo"]

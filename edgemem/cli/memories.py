@@ -589,7 +589,7 @@ def _import_turns(
         progress("Importing", missing) as advance,
     ):
         for batch in wanted:
-            changes = memory.add(batch, infer=infer, **scope)
+            changes = memory.add(batch, infer=infer, imported=True, **scope)
             row["imported"] += len(batch)
             row["memories"] += sum(change.event == "ADD" for change in changes)
             advance(row["imported"])
@@ -655,9 +655,9 @@ def _imported(memory: Memory, scope: Mapping[str, Any]) -> set[str]:
 
 def _erased(memory: Memory, import_ids: Sequence[str], scope: Mapping[str, Any]) -> set[str]:
     """Returns those import ids whose turns were erased from exactly this scope."""
-    from edgemem.pipeline.ingest import new_id
+    from edgemem.pipeline.ingest import imported_id
     from edgemem.store.erasures import erased_of
 
     whose = Scope(**scope)
-    turns = {new_id({IMPORT_ID: import_id}, whose): import_id for import_id in import_ids}
+    turns = {imported_id(import_id, whose): import_id for import_id in import_ids}
     return {turns[id] for id in erased_of(memory.store, list(turns))}

@@ -9,7 +9,6 @@ time works on pending pieces.
 from __future__ import annotations
 
 import json
-import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -22,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem import graph
-from edgemem.errors import EdgememError, ModelError, StoreError, StoreLocked
+from edgemem.errors import DimensionMismatch, StoreFull, StoreLocked
 from edgemem.inputs import NO_WORDS
 from edgemem.language import Statement, in_third_person, same_word
 from edgemem.pipeline.importers import IMPORT_ID
@@ -59,10 +58,10 @@ __all__ = [
     "added",
     "conclude",
     "conflicts",
+    "imported_id",
     "is_searchable",
     "leave_unread",
     "nearest",
-    "new_id",
     "pairs_to_extract",
     "redone",
     "rewritten",
@@ -74,7 +73,6 @@ __all__ = [
 ]
 
 EXTRACT = "extract"
-_DIGEST = re.compile("[0-9a-f]{32}")  # of `import_ids`; anything else is the app's own
 NEAREST = 10  # Mem0's s: memories that a new fact is compared with
 _COMPARED = 50  # facts that are compared
 _DENIED = 0.6  # share of the shorter fact's content words that a denial must share with the other
@@ -119,23 +117,32 @@ def said(turn: StoredTurn | Message, image: str | None = None) -> str:
     return search_text(image or turn.content, speaker=turn.name)
 
 
-def new_id(metadata: Mapping[str, Any], scope: Scope, *what: object) -> str:
-    """A random id. For what an import brings it is the same on every device and at every time: two
-    devices that import a file have it once after a sync, and what was erased is known.
+def imported_id(import_id: object, scope: Scope, *what: object) -> str:
+    """The id of an imported turn. It is the same on every device and at every time: two devices
+    that import a file have it once after a sync, and what was erased is known.
 
-    metadata: of the message. what: tells apart what is stored of one message.
+    import_id: the message's IMPORT_ID. what: gives the id of something else of the turn.
     """
-    import_id = metadata.get(IMPORT_ID)
-    if not (isinstance(import_id, str) and _DIGEST.fullmatch(import_id)):
-        return str(uuid.uuid4())
     told = json.dumps([import_id, scope.user_id, scope.agent_id, scope.run_id, *what])
     return str(uuid.uuid5(uuid.NAMESPACE_OID, told))
 
 
-def stored_turn(message: Message, scope: Scope, now: str) -> StoredTurn:
-    """A message as it goes into the store, with an id of its own. now: ISO-8601 UTC."""
+def _new_id(turn: StoredTurn, *what: object) -> str:
+    """The id of what is stored of a turn: random, unless the turn was imported (`imported_id`)."""
+    import_id = turn.metadata.get(IMPORT_ID)
+    if turn.id != imported_id(import_id, turn.scope):
+        return str(uuid.uuid4())
+    return imported_id(import_id, turn.scope, *what)
+
+
+def stored_turn(message: Message, scope: Scope, now: str, *, imported: bool = False) -> StoredTurn:
+    """A message as it goes into the store, with an id of its own. now: ISO-8601 UTC.
+
+    imported: the id is made of the message's IMPORT_ID, if it has one.
+    """
+    import_id = message.metadata.get(IMPORT_ID) if imported else None
     return StoredTurn(
-        id=new_id(message.metadata, scope),
+        id=str(uuid.uuid4()) if import_id is None else imported_id(import_id, scope),
         scope=scope,
         role=message.role,
         name=message.name,
@@ -162,7 +169,7 @@ def turn_memory(
     """
     text = image or turn.content
     return NewMemory(
-        id=str(uuid.uuid4()) if image else new_id(turn.metadata, turn.scope, "turn"),
+        id=str(uuid.uuid4()) if image else _new_id(turn, "turn"),
         kind="image" if image else "turn",
         memory=text,
         search_text=search_text(text, speaker=turn.name, when=turn.timestamp),
@@ -242,10 +249,6 @@ def work_off_all(memory: Memory, pieces: Iterable[PendingItem]) -> list[Change]:
             changes += work_off(memory, piece)
         except StoreLocked:
             break  # the pieces that are left stay pending
-        except StoreError:
-            # While the model read the turns, somebody else may have deleted them.
-            if any(left.id == piece.id for left in memory.pending()):
-                raise
     return changes
 
 
@@ -271,19 +274,23 @@ def work_off(memory: Memory, item: PendingItem) -> list[Change]:
     """Extract facts from pending turns and update the memories; returns the changes in order.
 
     A failure is noted in the piece, with a time to try again. The caller holds the store's work
-    lock. Raises ModelNotFound when there is no model at all.
+    lock. Raises ModelNotFound when there is no model at all, and StoreError when no piece could be
+    worked off.
     """
     memory.engine  # noqa: B018  # without a model nothing is tried, and no attempt counted
     try:
         return _extract_and_update(memory, item)
+    except (StoreLocked, StoreFull, DimensionMismatch):
+        raise  # so would every other piece
     except Exception as exc:  # one message must not stop those that come after it
-        if isinstance(exc, EdgememError) and not isinstance(exc, ModelError):
-            raise
+        memory._parts.require_open()
         wait = min(_FIRST_RETRY_S * 2.0 ** min(item.attempts, 30), _LAST_RETRY_S)
         due = datetime.now(UTC) + timedelta(seconds=wait)
         with memory.store.transaction() as tx:
-            error = f"{type(exc).__name__}: {exc}"[:500]
-            tx.fail_pending(item.id, error, to_utc(due))
+            # While the model read the turns, somebody else may have deleted them.
+            if any(left.id == item.id for left in memory.pending()):
+                error = f"{type(exc).__name__}: {exc}"[:500]
+                tx.fail_pending(item.id, error, to_utc(due))
         return []
 
 
@@ -321,7 +328,7 @@ def conclude(
     for number, (fact, chunks) in enumerate(zip(found, vectors, strict=True)):
         its = [said[len(context) + i] for i in (fact.source, *fact.also)]
         item = NewMemory(
-            id=new_id(turns[fact.source].metadata, piece.scope, number, fact.text),
+            id=_new_id(turns[fact.source], number, fact.text),
             kind="fact",
             memory=fact.text,
             search_text=search_text(fact.text, when=fact.valid_from),
@@ -354,7 +361,12 @@ def conclude(
         # Somebody may have edited, ended or deleted one while the model read.
         now = memory.store.get(list(compared))
         known = {id: m for id, m in compared.items() if now.get(id) == m}
+        # Another device may have taken the same facts of an import, and they came by a sync. One
+        # that was edited, ended or deleted since stays so.
+        had = memory.store.get([new.item.id for new in facts], include_deleted=True)
         for op, new in zip(ops, facts, strict=True):
+            if new.item.id in had:
+                continue
             changes += _apply(tx, op, new, known, last_told, graph.version(encoder))
         tx.finish_pending(piece.id)
     return changes
