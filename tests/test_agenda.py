@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import date
+from unittest.mock import patch
 
 import pytest
 from fake_engine import FakeEngine
@@ -223,3 +224,14 @@ def test_an_edited_or_deleted_plan_is_listed_as_it_is_now(memory: Memory) -> Non
     assert listed(memory, "What do I have on Saturday?") == [
         "Lunch with Ann is on Saturday 21 November 2026."
     ]
+
+
+@pytest.mark.parametrize("now", ["2100-01-01T10:00:00.000+00:00", "2026-11-01T10:00:00.000+00:00"])
+def test_an_edited_fact_is_listed_whatever_the_clock_of_the_edit(now: str) -> None:
+    said = "I have lunch with Ann soon."
+    with quick(engine=FakeEngine(facts={said: "{} has lunch with Ann soon"})) as memory:
+        _, fact = memory.add(said, user_id="default", timestamp="2026-11-16T10:00:00Z")
+        text = "User has lunch with Ann on 20 November 2026"
+        with patch("edgemem.pipeline.ingest.utc_now", return_value=now):
+            memory.update(fact.id, text)
+        assert listed(memory, "What do I have on Friday?") == [text]

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from storekit import child, finished
 
 import edgemem.runtime.generation as generation_module
-from edgemem.errors import ContextOverflow, InputError, ModelError
+from edgemem.errors import ContextOverflow, EdgememError, InputError, ModelError
 from edgemem.runtime.engine import Engine, Stream
-from edgemem.runtime.generation import held_back
+from edgemem.runtime.generation import Request, check_length, held_back
 from edgemem.runtime.llama import N_BATCH
 
 pytestmark = pytest.mark.models
@@ -187,6 +187,21 @@ def test_the_window_can_be_filled_to_the_last_token(small):
 def test_a_bad_argument_is_named(engine, options):
     with pytest.raises(InputError, match="schema" if "schema" in options else next(iter(options))):
         engine.generate(STORY, **options)
+
+
+@pytest.mark.parametrize("digits", [400, 5000])  # more than 4,300 cannot be written out
+@pytest.mark.parametrize(
+    "name", ["max_tokens", "temperature", "top_p", "repeat_penalty", "deadline_s"]
+)
+def test_a_number_larger_than_any_float_is_refused_in_words(name, digits):
+    with pytest.raises(EdgememError, match=r"too long to show|1000000"):
+        check_length(9, Request(**{name: 10**digits}).max_tokens or 0, 2048)
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "seed", "branches"])
+def test_a_whole_number_below_any_float_is_refused_in_words(name):
+    with pytest.raises(InputError, match=f"{name} is a value too long to show"):
+        Request(**{name: -(10**5000)})
 
 
 @pytest.mark.parametrize("prompt", ["", [], [{"role": "user"}], "half \ud800 a pair"])

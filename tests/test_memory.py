@@ -336,6 +336,30 @@ def test_closing_while_others_search_and_add_ends_them_with_store_errors(tmp_pat
     assert wrong == [] and not any(thread.is_alive() for thread in threads)
 
 
+def test_closing_waits_for_an_answer_whose_reader_reads_the_memory_meanwhile() -> None:
+    class Busy(FakeEngine):
+        """An engine in the middle of an answer until `read` is set."""
+
+        def close(self) -> None:
+            closing.set()
+            waited.append(read.wait(30))
+
+    def reads() -> None:
+        closing.wait(30)
+        with pytest.raises(StoreError, match="closed"):
+            memory.search("hello")
+        read.set()
+
+    closing, read, waited = threading.Event(), threading.Event(), list[bool]()
+    memory = quick(engine=Busy())
+    memory._parts._own_engine = True
+    thread = threading.Thread(target=reads)
+    thread.start()
+    memory.close()
+    thread.join(30)
+    assert waited == [True]
+
+
 @pytest.mark.parametrize("path", [":memory:", "a.db"])
 def test_first_adds_and_searches_of_many_threads_do_not_lock_each_other_out(
     tmp_path: Path, path: str

@@ -149,6 +149,13 @@ def test_a_turn_that_was_edited_is_shown_as_it_was_edited_and_keeps_its_speaker(
     }  # fmt: skip
 
 
+def test_an_edit_by_a_clock_that_is_behind_is_shown(memory):
+    (turn,) = tell(memory, "My cat is called Tom.")
+    with patch("edgemem.pipeline.ingest.utc_now", return_value="2001-01-01T10:00:00.000+00:00"):
+        memory.update(turn.id, "My cat is called Felix.")
+    assert sentences(shown(memory, "What is my cat called?")) == ["My cat is called Felix."]
+
+
 def test_what_the_assistant_said_is_shown_as_its_words_and_nowhere_as_the_users(memory):
     tell(memory, "Your cat is called Rex.", role="assistant")
     (recalled,) = shown(memory, "What is my cat called?")

@@ -20,6 +20,7 @@ from edgemem.errors import ModelError
 from edgemem.results import Scope
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
+from edgemem.runtime.generation import Request
 from edgemem.server import Limits, openai_api
 from edgemem.stages.generation import NOTHING_FOUND
 
@@ -290,6 +291,15 @@ def test_what_cannot_be_done_is_a_bad_request_that_names_the_field(
     assert caught.value.param == param
     assert message in caught.value.message
     assert caught.value.type == "invalid_request_error"
+
+
+def test_a_temperature_larger_than_any_float_is_a_bad_request(
+    server: Running, fake: FakeEngine
+) -> None:
+    answered = fake.stream
+    fake.stream = lambda prompt, **options: (Request(**options), answered(prompt, **options))[1]  # type: ignore[method-assign]
+    with pytest.raises(openai.BadRequestError, match=r"temperature is 1000\d*\.\.\.; it must be 0"):
+        ask(server, temperature=10**400)
 
 
 def test_an_unknown_model_is_not_found(server: Running) -> None:

@@ -81,7 +81,7 @@ def agenda(
     """
     rowids = memory.store.rowids(scope, kinds={"turn", "fact"})[-_NEWEST:]
     items = memory.store.by_rowids(rowids).values()
-    told = [Hit.of(i, 1.0) for i in items if i.kind == "turn" or i.updated_at > i.created_at]
+    told = [Hit.of(i, 1.0) for i in items if i.kind == "turn" or i.updated_at != i.created_at]
     named = [hit for hit in told if _told(hit.memory, _when(hit), asked)]
     found: list[tuple[date, Evidence]] = []
     for evidence in evidence_of(memory, None, named):

@@ -113,7 +113,7 @@ class Parts:
         self._ocr: Ocr | None = None
         self._image_embedder: ImageEmbedder | None = None
         self._index: Memories | None = None
-        # Not to be taken inside a transaction: `close` holds it while it waits for the store.
+        # Not to be taken inside a transaction: `index` holds it while it waits for the store.
         self._lock = threading.RLock()
         self.working = threading.Lock()  # for work_lock
         self.looking = threading.Lock()  # one thread at a time reads images
@@ -361,22 +361,24 @@ class Parts:
         with self._lock:
             if self.closed:
                 return
-            self.closed = True
-            try:
-                self._save_index()
-            except StoreError:
-                pass  # the files are a cache
-            finally:
-                if self._index is not None:
-                    self._index.close()
-                if self._own_engine and self._engine is not None:
-                    self._engine.close()
-                if self._judge is not None:
-                    self._judge.close()
-                self.store.close()
+            self.closed = True  # nothing is loaded any more
+            index, engine, judge = self._index, self._engine, self._judge
+        # Without the lock: a thread in the middle of an answer may wait for it.
+        try:
+            self._save_index(index)
+        except StoreError:
+            pass  # the files are a cache
+        finally:
+            if index is not None:
+                index.close()
+            if self._own_engine and engine is not None:
+                engine.close()
+            if judge is not None:
+                judge.close()
+            self.store.close()
 
-    def _save_index(self) -> None:
-        index, embedder = self._index, self._embedder
+    def _save_index(self, index: Memories | None) -> None:
+        embedder = self._embedder
         file, metric_file = self.index_file, self.metric_file
         if index is None or embedder is None or file is None or metric_file is None:
             return

@@ -382,7 +382,7 @@ def evidence_of(
         if hit.id in by_hand:
             found[hit.id] = Evidence(hit.memory, hit.updated_at, source=hit)
             continue
-        edited, is_turn = hit.updated_at > hit.created_at, hit.kind == "turn"
+        edited, is_turn = hit.updated_at != hit.created_at, hit.kind == "turn"
         said = [turns[id] for id in hit.sources if id in turns and (is_turn or id not in over)]
         # No turn says what is read in an image. Its lines stay apart once all becomes one line.
         if not is_turn and (edited or not said or hit.kind == "image"):

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import ContextOverflow, InputError, ModelError
-from edgemem.inputs import THOUGHT_TAGS, without_thoughts
+from edgemem.inputs import THOUGHT_TAGS, shown, without_thoughts
 from edgemem.language import content_words
 from edgemem.runtime import llama
 from edgemem.runtime.vocabulary import Vocabulary
@@ -138,35 +138,46 @@ class Request:
     def __post_init__(self) -> None:
         self.stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
         if self.max_tokens is not None and self.max_tokens < 1:
-            raise InputError(f"max_tokens is {self.max_tokens}; it must be at least 1, or None")
-        if not (self.temperature >= 0.0 and math.isfinite(self.temperature)):
             raise InputError(
-                f"temperature is {self.temperature}; it must be 0 (the likeliest) or more"
+                f"max_tokens is {shown(self.max_tokens)}; it must be at least 1, or None"
+            )
+        if not (self.temperature >= 0.0 and _is_finite(self.temperature)):
+            raise InputError(
+                f"temperature is {shown(self.temperature)}; it must be 0 (the likeliest) or more"
             )
         if self.seed < 0:
-            raise InputError(f"seed is {self.seed}; it must be 0 or more")
+            raise InputError(f"seed is {shown(self.seed)}; it must be 0 or more")
         if not 0.0 < self.top_p <= 1.0:
-            raise InputError(f"top_p is {self.top_p}; it must be above 0 and at most 1")
-        if not (self.repeat_penalty > 0.0 and math.isfinite(self.repeat_penalty)):
+            raise InputError(f"top_p is {shown(self.top_p)}; it must be above 0 and at most 1")
+        if not (self.repeat_penalty > 0.0 and _is_finite(self.repeat_penalty)):
             raise InputError(
-                f"repeat_penalty is {self.repeat_penalty}; it must be above 0; 1 is none"
+                f"repeat_penalty is {shown(self.repeat_penalty)}; it must be above 0; 1 is none"
             )
         if not all(self.stop):
             raise InputError("a stop string is empty; give at least one character each")
-        if self.deadline_s is not None and not self.deadline_s > 0.0:
-            raise InputError(f"deadline_s is {self.deadline_s}; it must be above 0, or None")
+        if (limit := self.deadline_s) is not None and not (limit > 0.0 and _is_finite(limit)):
+            raise InputError(
+                f"deadline_s is {shown(limit)}; it must be above 0 and finite, or None"
+            )
         if self.schema is not None and self.within is not None:
             raise InputError("give schema or within, not both")
         if self.branches < 1 or (self.branches > 1 and (self.temperature or not self.free)):
             raise InputError(
-                f"branches is {self.branches}; it must be at least 1, and 1 with schema, within or "
-                "a temperature above 0"
+                f"branches is {shown(self.branches)}; it must be at least 1, and 1 with schema, "
+                "within or a temperature above 0"
             )
 
     @property
     def free(self) -> bool:
         """Whether neither schema nor within binds the text, so that it may begin with a thought."""
         return self.schema is None and self.within is None
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number larger than any float
+        return False
 
 
 class Stream:
@@ -207,8 +218,8 @@ def check_length(prompt_tokens: int, more: int, n_ctx: int) -> None:
     needed = prompt_tokens + more
     if needed > n_ctx:
         raise ContextOverflow(
-            f"the prompt has {prompt_tokens} tokens and {more} are to follow: "
-            f"{needed} in all, but n_ctx is {n_ctx}; shorten the prompt, ask for fewer "
+            f"the prompt has {prompt_tokens} tokens and {shown(more)} are to follow: "
+            f"{shown(needed)} in all, but n_ctx is {n_ctx}; shorten the prompt, ask for fewer "
             "tokens, or load the model with a larger n_ctx",
             prompt_tokens=needed,
             n_ctx=n_ctx,
