@@ -15,7 +15,6 @@ from edgemem import Memory, cachefile
 from edgemem.errors import InputError, ModelError, StoreFull
 from edgemem.pipeline import upkeep
 from edgemem.retrieval.index import VectorIndex
-from edgemem.retrieval.search import Memories
 from edgemem.runtime.engine import Generation
 
 SECRET = "xyzzyplugh"
@@ -182,7 +181,7 @@ def test_the_index_file_is_written_at_the_end_and_used_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.db"
-    monkeypatch.setattr("edgemem.pipeline.parts.Memories", partial(Memories, crossover=10))
+    monkeypatch.setattr("edgemem.retrieval.search.VectorIndex", partial(VectorIndex, crossover=10))
     with quick(path) as memory:
         memory.add([f"word{n}" for n in range(50)], infer=False)
         memory.search("word7")
