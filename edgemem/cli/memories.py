@@ -237,9 +237,14 @@ def get(memory_id: str, memory: Memory, picture: IO[bytes] | None) -> None:
         for key, value in shown.items()
         if value not in (None, {}, [])
     ]
-    for turn in memory.source_turns(memory_id):
+    turns = memory.source_turns(memory_id)
+    for turn in turns:
         said = f"{minute(turn.timestamp)} {turn.name or turn.role}: {turn.content}"
         lines.append(f"said\t{one_line(said)}")
+    shown["said"] = [
+        {key: getattr(turn, key) for key in ("id", "role", "name", "content", "timestamp")}
+        for turn in turns
+    ]
     print_result({"results": [shown]}, lines)
 
 
