@@ -147,9 +147,10 @@ class Settings:
     n_gpu_layers: how many layers run on the GPU; -1 means all.
     context_turns: how many earlier turns the reader `quote` is shown when it extracts facts from a
     new turn. The other readers are shown two.
-    top_k: memories per search.
-    vectors: their type in memory. `int8` takes about an eighth of the memory of `float32` with its
-    HNSW graph, and searches find nearly the same. The store always holds float32.
+    top_k: how many memories `edgemem search` shows.
+    vectors: their type in memory. `int8` takes a quarter of the memory of `float32`, and searches
+    find nearly the same. Above 20,000 vectors it takes a seventh: it has no HNSW graph, and is
+    always scanned. The store always holds float32.
     retrieval: `careful` also compares each word of a query with each word of a memory (ColBERT). It
     finds more, takes 3 kB of disk for each memory, and falls back to `fast` without the extra
     `colbert`.

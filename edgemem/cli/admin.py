@@ -427,7 +427,7 @@ def cloud_receipts(last: int, memory: Memory) -> None:
 
     found = receipts(memory.store, last)
     results = [receipt.to_dict() for receipt in found]
-    remark = "Nothing was ever sent from this store."
+    remark = "This store has no receipt of a cloud call."
     print_result({"results": results}, map(_receipt_line, found), remark)
 
 
