@@ -105,7 +105,8 @@ class CloudSettings:
     never_send: patterns; what matches one is never sent. `image:ID` stands for an image.
     names: names to redact beside those that the store knows.
 
-    A pattern is a keyword, or a regular expression between slashes.
+    A pattern is a keyword, or a regular expression between slashes. `salary, /IBAN.{0,9}/` in the
+    environment or in `edgemem config set` gives two patterns.
     """
 
     base_url: str | None = None
@@ -146,9 +147,10 @@ class Settings:
     n_gpu_layers: how many layers run on the GPU; -1 means all.
     context_turns: how many earlier turns the reader `quote` is shown when it extracts facts from a
     new turn. The other readers are shown two.
-    top_k: memories per search.
-    vectors: their type in memory. `int8` takes about an eighth of the memory of `float32` with its
-    HNSW graph, and searches find nearly the same. The store always holds float32.
+    top_k: how many memories `edgemem search` shows.
+    vectors: their type in memory. `int8` takes a quarter of the memory of `float32`, and searches
+    find nearly the same. Above 20,000 vectors it takes a seventh: it has no HNSW graph, and is
+    always scanned. The store always holds float32.
     retrieval: `careful` also compares each word of a query with each word of a memory (ColBERT). It
     finds more, takes 3 kB of disk for each memory, and falls back to `fast` without the extra
     `colbert`.
@@ -307,7 +309,9 @@ def _check_key(key: str, where: str) -> None:
 def _from_text(key: str, text: str) -> str | int | float | list[str]:
     """Converts text from the environment or the command line to the key's type.
 
-    A list is given as JSON, or as one text per line. Text that cannot be converted is returned.
+    The texts of a list are separated by commas or lines. A regular expression may hold commas: it
+    ends at the first slash before a comma, or at the line's end. A list in JSON's brackets is
+    taken as it is. Text that cannot be converted is returned.
     """
     try:
         if key in _NUMBERS:
@@ -317,8 +321,18 @@ def _from_text(key: str, text: str) -> str | int | float | list[str]:
     except (ValueError, RecursionError):
         return text  # `checked` refuses it with a message
     if key in _TEXT_LISTS:
-        return [line.strip() for line in text.splitlines() if line.strip()]
+        return [item for line in text.splitlines() for item in _items(line) if item]
     return text
+
+
+def _items(line: str) -> Iterator[str]:
+    """Splits a line at its commas. A regular expression is kept whole."""
+    parts = line.split(",")
+    while parts:
+        ends = enumerate(parts, 1) if parts[0].lstrip().startswith("/") else ()
+        taken = next((n for n, part in ends if part.rstrip().endswith("/")), 1)
+        yield ",".join(parts[:taken]).strip()
+        parts = parts[taken:]
 
 
 def checked(key: str, value: object, where: str) -> Any:

@@ -10,7 +10,8 @@
     └ CloudError   ├ CloudDisabled ├ CloudTimeout ├ CloudRejected
 
 A message says what was given, what is allowed, and what to do next. Errors of dependencies are
-wrapped with ``from exc``; none leaks. An argument of the wrong *type* raises ``TypeError``.
+wrapped with ``from exc``; none leaks. An argument of the wrong *type* raises ``TypeError``, or
+InputError where that lists the allowed values.
 """
 
 __all__ = [

@@ -116,8 +116,8 @@ def time_of(value: datetime | str | float | None, what: str = "timestamp") -> st
         return to_utc(value)
     except (ValueError, OverflowError) as exc:
         raise InputError(
-            f"{what} {shown(value)} is no time; give a datetime, ISO-8601 text such as "
-            "2024-05-01T10:00:00+00:00, or seconds since 1970"
+            f"{what} {shown(value)} is no time; give ISO-8601 text such as "
+            "2024-05-01T10:00:00+00:00"
         ) from exc
 
 

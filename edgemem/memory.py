@@ -395,10 +395,10 @@ class Memory:
         """Leave no trace of memories; returns the ids of all erased memories, with a receipt.
 
         Erasing a memory also erases its source turns, every other memory taken from those turns,
-        and the vectors, history, free pages and backup copies of them all. The user's turns that
-        no memory cites (a chat's questions and answers, messages of a system or tool) may quote the
-        memory, so they are erased too. Raises StoreError if an id is unknown; StoreLocked as
-        `Store.erase` does, or if another process keeps working on pending turns.
+        and the vectors, history, free pages, log and backup copies of them all. The user's turns
+        that no memory cites (a chat's questions and answers, messages of a system or tool) may
+        quote the memory, so they are erased too. Raises StoreError if an id is unknown; StoreLocked
+        as `Store.erase` does, or if another process keeps working on pending turns.
         """
         wanted = [inputs.id_of(id) for id in ([ids] if isinstance(ids, str) else ids)]
         known = self.store.get(wanted, include_deleted=True)
@@ -578,8 +578,8 @@ class Memory:
         top_k: int | None = None,
         at: datetime | str | float | None = None,
     ) -> MemoryList:
-        """The live memories of a scope, oldest first; top_k: at most so many. at: the memories that
-        were valid at this time."""
+        """The live memories of a scope, the first stored first; top_k: at most so many. at: the
+        memories that were valid at this time."""
         top_k = None if top_k is None else inputs.count_of(top_k, "top_k", least=0)
         where = _where(filters)
         scope = inputs.scope_of(user_id, agent_id, run_id)
@@ -603,8 +603,12 @@ class Memory:
     def export_jsonl(
         self, file: str | Path | IO[str], *, user_id: str | None = None, sealed: bool = False
     ) -> int:
-        """Write everything as JSON lines; returns how many. `import_jsonl` restores the same store.
+        """Write what is remembered as JSON lines; returns how many. `import_jsonl` reads them.
 
+        Written are turns, memories (deleted ones too), history, relations, images, marks of what
+        may never be sent, and pending work. Receipts of cloud calls and of erasures are not. So a
+        store made of an export does not know what was spent, and takes what was erased here from
+        an older export.
         file: a path, replaced in one step, or an open text file. user_id: write only what is of
         this user, without the keywords that may never be sent. sealed: encrypt each line with the
         key of this store, which must be a vault. Otherwise the lines are plain, even those of a

@@ -130,6 +130,8 @@ def new_key() -> Vault:
 def of_key(key: bytes | str) -> Vault:
     """Returns the vault of a key: 32 bytes, or a recovery code. Else raises InputError."""
     require("vault")
+    if not isinstance(key, bytes | str):
+        raise TypeError(f"a key must be 32 bytes or a recovery code, not {type(key).__name__}")
     if isinstance(key, bytes):
         if len(key) != 32:
             raise InputError(f"a key is 32 bytes, this one has {len(key)}; give a recovery code")

@@ -194,7 +194,7 @@ def test_odd_metadata_that_json_can_hold_is_kept(value: dict[str, Any]) -> None:
     "value", ["soon", "", "2024-13-01", math.nan, math.inf, 1e300, -1e300, 10**400, "\ud800"]
 )
 def test_a_time_that_is_none_is_refused(memory: Memory, value: Any) -> None:
-    with pytest.raises(InputError, match="seconds since 1970"):
+    with pytest.raises(InputError, match=r"give ISO-8601 text such as 2024-05-01T10:00:00\+00:00$"):
         memory.add("x", timestamp=value)
     with pytest.raises(InputError, match="expires_at"):
         memory.add("x", expires_at=value)
@@ -293,6 +293,14 @@ def test_settings_that_are_none_are_refused(tmp_path: Path, value: Any) -> None:
     ):
         Memory(tmp_path / "a.db", settings=value)
     assert not (tmp_path / "a.db").exists()
+
+
+def test_a_file_or_key_of_a_wrong_type_is_refused_by_name(memory: Memory, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="file must be a path or an open text file, not int"):
+        memory.export_jsonl(3)  # type: ignore[arg-type]
+    pytest.importorskip("apsw")
+    with pytest.raises(TypeError, match="a key must be 32 bytes or a recovery code, not int"):
+        Memory(tmp_path / "a.db", key=3)  # type: ignore[arg-type]
 
 
 # -- anything at all -------------------------------------------------------------------------

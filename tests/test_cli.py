@@ -251,6 +251,8 @@ def test_add_search_get_list_update_delete_history(run: Run) -> None:
     shown = run("get", first).stdout
     assert "memory\tI moved to Oslo\n" in shown
     assert "said\t2024-05-01 10:00 user: I moved to Oslo\n" in shown
+    (said,) = results(run("get", first, "--json"))[0]["said"]
+    assert (said["role"], said["content"]) == ("user", "I moved to Oslo")
     assert run("list").stdout.splitlines() == [
         f"{first}\t2024-05-01 10:00\tI moved to Oslo",
         f"{second}\t2024-05-01 10:00\tMy cat is Tom",

@@ -82,11 +82,32 @@ def test_a_relative_db_in_the_file_lies_beside_the_file(home):
     assert str(load_settings().db) == ":memory:"
 
 
-def test_names_with_commas_between_them_are_several(home):
-    set_value("cloud.names", "Anna Kowalska, Merel")
-    assert load_settings().cloud.names == ("Anna Kowalska", "Merel")
-    set_value("cloud.never_send", "a, b")
-    assert load_settings().cloud.never_send == ("a, b",)
+@pytest.mark.parametrize("key", ["names", "never_send", "ask_when"])
+def test_texts_with_commas_between_them_are_several(home, monkeypatch, key):
+    set_value(f"cloud.{key}", "Anna Kowalska, Merel,")
+    assert getattr(load_settings().cloud, key) == ("Anna Kowalska", "Merel")
+    monkeypatch.setenv(f"EDGEMEM_CLOUD_{key.upper()}", "one,two words\nthree")
+    assert getattr(load_settings().cloud, key) == ("one", "two words", "three")
+
+
+@pytest.mark.parametrize(
+    ("text", "patterns"),
+    [
+        ("salary, diagnosis", ("salary", "diagnosis")),
+        ("salary, /a{1,3}/ , b", ("salary", "/a{1,3}/", "b")),
+        (r"/\d{1,2}/\d{1,2}/,b", (r"/\d{1,2}/\d{1,2}/", "b")),
+        ("/etc, and/or", ("/etc", "and/or")),
+        ('["a, b", "/c/"]', ("a, b", "/c/")),
+    ],
+)
+def test_a_list_as_text_is_split_at_commas_outside_expressions(home, text, patterns):
+    set_value("cloud.never_send", text)
+    assert load_settings().cloud.never_send == patterns
+
+
+def test_a_list_in_the_file_stays_as_it_is(home):
+    write(home, '[cloud]\nnever_send = ["Smith, John", "/a{1,3}/"]\n')
+    assert load_settings().cloud.never_send == ("Smith, John", "/a{1,3}/")
 
 
 def test_settings_become_json(home):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +23,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from edgemem.errors import InputError
-from edgemem.server import Limits
+from edgemem.server import Limits, app
 from edgemem.server.asgi import host_allowed, is_loopback
 from edgemem.server.service import BUCKETS_S, Metrics
 
@@ -195,6 +197,25 @@ def test_what_is_not_offered_is_told_in_the_shape_of_its_neighbours(server: Runn
     assert server.call("GET", "/no")[2]["detail"].startswith("GET /no is not offered")
     status, headers, _ = server.call("DELETE", "/search")
     assert (status, headers["allow"]) == (405, "POST")
+
+
+def test_the_readme_lists_the_routes() -> None:
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ((?:GET|POST)[A-Z, ]*) \| (.*?) \|", readme, re.M)
+    listed = {
+        (method, path)
+        for methods, paths in rows
+        for method in methods.split(", ")
+        for path in re.findall("`(.*?)`", paths)
+    }
+    with quick() as memory:
+        served = {
+            (method, route.path.replace(":path}", "}"))
+            for route in app(memory, token=TOKEN).routes
+            if isinstance(route, Route) and not re.match("/(page/|inspect/|$)", route.path)
+            for method in (route.methods or set()) - {"HEAD"}
+        }
+    assert listed == served
 
 
 def test_a_fault_of_ours_tells_no_text(monkeypatch: pytest.MonkeyPatch) -> None:

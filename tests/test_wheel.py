@@ -81,7 +81,8 @@ def installed(tmp_path_factory, wheel):
     return empty_environment(tmp_path_factory.mktemp("environment") / "venv", wheel)
 
 
-TRAINING = ("chats", "conversations", "facts", "halves", "pairs")  # what only training reads
+# What only training reads.
+TRAINING = ("chats", "conversations", "facts", "halves", "pairs", "replies")
 
 
 def test_the_wheel_holds_what_the_package_needs(wheel):

@@ -367,7 +367,10 @@ def config_get(key: str) -> None:
 @click.argument("value")
 @json_option
 def config_set(key: str, value: str) -> None:
-    """Write one setting to config.toml."""
+    """Write one setting to config.toml.
+
+    The texts of a list are separated by commas: `salary, /IBAN.{0,9}/`.
+    """
     file = set_value(key, value)
     note(f"Written to {file}.")
     _print_settings({key: load_settings(file).to_dict()[key]})
@@ -416,12 +419,15 @@ def cloud_status(db: str | None) -> None:
 @click.option("--last", type=click.IntRange(min=1), default=20, metavar="N")
 @memory_option
 def cloud_receipts(last: int, memory: Memory) -> None:
-    """List the last calls: time, service, outcome, tokens, cost, hash of what was sent."""
+    """List the last calls: time, service, outcome, tokens, cost, hash of what was sent.
+
+    Receipts stay in this store: no export has them.
+    """
     from edgemem.store.receipts import receipts
 
     found = receipts(memory.store, last)
     results = [receipt.to_dict() for receipt in found]
-    remark = "Nothing was ever sent from this store."
+    remark = "This store has no receipt of a cloud call."
     print_result({"results": results}, map(_receipt_line, found), remark)
 
 

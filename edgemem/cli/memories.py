@@ -237,9 +237,14 @@ def get(memory_id: str, memory: Memory, picture: IO[bytes] | None) -> None:
         for key, value in shown.items()
         if value not in (None, {}, [])
     ]
-    for turn in memory.source_turns(memory_id):
+    turns = memory.source_turns(memory_id)
+    for turn in turns:
         said = f"{minute(turn.timestamp)} {turn.name or turn.role}: {turn.content}"
         lines.append(f"said\t{one_line(said)}")
+    shown["said"] = [
+        {key: getattr(turn, key) for key in ("id", "role", "name", "content", "timestamp")}
+        for turn in turns
+    ]
     print_result({"results": [shown]}, lines)
 
 
@@ -252,7 +257,7 @@ def get(memory_id: str, memory: Memory, picture: IO[bytes] | None) -> None:
 @scope_options
 @memory_option
 def list_memories(top_k: int | None, memory: Memory, scope: dict[str, Any], **given: Any) -> None:
-    """List memories, oldest first: id, time, text."""
+    """List memories, the first told first: id, time, text."""
     items = MemoryList(tuple(oldest_first(memory.get_all(**scope, **given))[:top_k]))
     print_result(items.to_dict(), map(_item_line, items), f"No memories of {who(scope)}.")
 
@@ -378,10 +383,11 @@ _MOST_USERS = 3  # that are named after an import
 @click.option("--sealed", is_flag=True, help="Encrypt each line with the vault's key.")
 @memory_option
 def export(file: str, shape: str, user_id: str | None, sealed: bool, memory: Memory) -> None:
-    """Write everything in the store to FILE as JSON Lines (default: standard output).
+    """Write what is remembered to FILE as JSON Lines (default: standard output).
 
-    Turns, memories, deleted ones too, history and pending work; `edgemem import` reads it back.
-    As SQL: memories that are not deleted, their vectors and relations, for a shared database;
+    Turns, memories, deleted ones too, history, relations, images, marks of what may never be sent,
+    and pending work; `edgemem import` reads it back. Receipts of cloud calls and of erasures stay
+    here. As SQL: memories that are not deleted, their vectors and relations, for a shared database;
     loaded again, it replaces what this store gave before.
     """
     if (sealed or user_id is not None) and shape != "edgemem":

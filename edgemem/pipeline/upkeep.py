@@ -203,6 +203,8 @@ def _replacing(file: str | Path | IO[str]) -> Iterator[IO[str]]:
     """A temporary file to write, readable by its owner only, which replaces the path once it is
     whole. An open file, a pipe or a terminal is written directly. Raises StoreFull."""
     if not isinstance(file, str | Path):
+        if not hasattr(file, "write"):
+            raise TypeError(f"file must be a path or an open text file, not {type(file).__name__}")
         yield file
         return
     temporary: str | None = None
