@@ -358,31 +358,18 @@ class Chat:
         """Whether news gets a short reply without notes, which the model would repeat."""
         return not (self._heeds or self.engine.expert("reply"))
 
-    def _search(self, text: str, at: str | None, *, with_turns: bool) -> SearchResults:
-        """The memories that fit a message, best first.
+    def _search(self, text: str, at: str | None, *, with_turns: bool = False) -> SearchResults:
+        """The memories that fit a message, best first; see `recall.search`."""
+        turns = self._turns[-2:] if with_turns else []
+        before = " ".join(turn.said.content for turn in turns)[-_LEADING_CHARS:]
+        return recall.search(self.memory, self._ids(), text, at, before, most=_CANDIDATES)
 
-        at: the time that the message asks about; also memories that were valid then. with_turns:
-        also what a search finds for the message together with the two turns before it.
-        """
-
-        def found(query: str, at: str | None = None) -> SearchResults:
-            return self.memory.search(query, **self._ids(), top_k=_CANDIDATES, explain=True, at=at)
-
-        hits = found(text)
-        more: list[Hit] = []
-        if at is not None:  # what was valid then, beside what was said about it later
-            then = found(text, at)
-            more, hits = [*then], replace(hits, relations=then.relations)
-        if with_turns and self._turns:
-            before = " ".join(turn.said.content for turn in self._turns[-2:])[-_LEADING_CHARS:]
-            more += found(f"{before} {text}")
-        if not more:
-            return hits
-        best: dict[str, Hit] = {}
-        for hit in [*hits, *more]:
-            best[hit.id] = max(hit, best.get(hit.id, hit), key=lambda h: h.score)
-        ranked = sorted(best.values(), key=lambda hit: -hit.score)[:_CANDIDATES]
-        return replace(hits, items=tuple(ranked))
+    def offered(self, text: str) -> Sequence[Hit]:
+        """The memories that the next message would offer to the cloud, if nothing was said yet."""
+        now = utc_now()
+        if not days_asked(text, now) and self._intent(text).wants is None:
+            return ()
+        return self._search(text, recall.asked_at(text, now))
 
     def _run(
         self,

@@ -13,6 +13,7 @@ from clikit import Run, invoke
 from familykit import write_family
 
 from edgemem import Memory, config
+from edgemem.cli import output
 from edgemem.pipeline import looking
 from edgemem.runtime import experts, generation, machine, models, tune
 from edgemem.runtime.embedder import Embedder
@@ -57,6 +58,12 @@ def unasked() -> Iterator[None]:
         patch.setenv("EDGEMEM_ENCRYPTION", "off")
         patch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
         yield
+
+
+@pytest.fixture(autouse=True)
+def unopened() -> None:
+    """No command of this process has opened a store yet."""
+    output._store = output._vault = None
 
 
 @pytest.fixture(scope="session", autouse=True)

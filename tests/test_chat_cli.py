@@ -402,18 +402,45 @@ def test_an_input_of_several_lines_comes_back_as_one(texts: list[str]) -> None:
             typed.remember_typed(text)
         assert typed.typed_before() == ["\n".join(text.splitlines()) for text in texts]
         typed.forget_typed(texts[:1])
-        gone = texts[0].split() if texts else None
-        texts = [text for text in texts if not text.lstrip().startswith("/")]
-        left = [text for text in texts if text.split() != gone]
-        kept = [text for text in typed.typed_before() if not text.lstrip().startswith("/")]
-        assert kept == ["\n".join(text.splitlines()) for text in left]
+        gone = " ".join(texts[0].split()) if texts else ""
+        lines = [" ".join(text.split()) for text in texts]
+        kept = [" ".join(text.split()) for text in typed.typed_before()]
+        assert gone == "" or gone not in kept
+        # Only what holds it is gone, as it was typed or without its quotes.
+        bare = [re.sub(r"[\s'\"\\]", "", line) for line in (*lines, gone)]
+        assert [line for line, b in zip(lines, bare, strict=False) if bare[-1] not in b] == [
+            line for line in kept if bare[-1] not in re.sub(r"[\s'\"\\]", "", line)
+        ]
 
 
 def test_what_was_typed_behind_a_command_is_forgotten_with_what_it_said(home: Path) -> None:
     for text in ("/cloud The password\nis xyzzy.", "The password is xyzzy.", "/why", "xyzzy?"):
         typed.remember_typed(text)
-    typed.forget_typed(["The password is xyzzy."])
-    assert typed.typed_before() == ["/why", "xyzzy?"]
+    typed.remember_typed("/image x.png The password is xyzzy.")
+    typed.remember_typed("/image 'my notes.png' The\\ password 'is  xyzzy.'")
+    typed.remember_typed("You said: “The password is xyzzy.”")
+    typed.remember_typed("The password is xyzzy.com")
+    typed.forget_typed(["The password is xyzzy.", " "])
+    assert typed.typed_before() == ["/why", "xyzzy?", "The password is xyzzy.com"]
+
+
+def test_erased_words_leave_the_history_that_all_stores_shared_too(home: Path) -> None:
+    (home / "elsewhere.db").write_bytes(b"")
+    typed._store = home / "elsewhere.db"
+    (home / "chat_history").write_text("I like tea.\nThe password is xyzzy.\n")
+    with Memory(home / "memory.db"):  # the usual store, which may take the file over
+        typed.forget_typed(["The password is xyzzy."])
+    assert (home / "chat_history").read_text() == "I like tea.\n"
+
+
+def test_a_command_that_led_to_an_erase_is_forgotten_with_what_it_erased(home: Path) -> None:
+    remember(home, CAT)
+    for line in (CAT, "/forget Tom", "/why"):
+        typed.remember_typed(line)
+    chat("/forget Tom", "1", "n")
+    assert typed.typed_before() == [CAT, "/forget Tom", "/why"]
+    chat("/forget Tom", "1", "y")
+    assert typed.typed_before() == ["/why"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs hard links")

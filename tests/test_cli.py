@@ -526,6 +526,11 @@ def test_doctor_lists_pending_work_and_retries_it(run: Run, stand_in: StandIn) -
     assert "problem\tnone\n" in run("doctor").stdout
 
 
+def test_doctor_makes_no_store_of_a_mistyped_name(run: Run, home: Path) -> None:
+    assert "There is no store" in run("doctor", "--db", str(home / "typo.db"), code=1).stderr
+    assert not (home / "typo.db").exists()
+
+
 @pytest.mark.usefixtures("store")
 def test_doctor_speaks_in_words_and_its_json_in_json(run: Run) -> None:
     lines = run("doctor").stdout

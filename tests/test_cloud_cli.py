@@ -15,6 +15,7 @@ from fake_engine import FakeEngine
 
 from edgemem.config import load_settings, set_value, unset_value
 from edgemem.errors import ConfigError
+from edgemem.memory import Memory
 
 pytestmark = pytest.mark.models
 
@@ -71,6 +72,36 @@ def test_a_dry_run_prints_the_request_and_sends_nothing(cloud: Service, run: Run
     assert row["redacted"]["[PERSON_1]"] == "Ingrid" and len(row["memory_ids"]) == 1
     assert cloud.received == b""
     assert "no receipt of a cloud call" in run("cloud", "receipts").stderr
+
+
+def test_a_dry_run_of_a_question_about_the_past_is_what_a_chat_sends(
+    cloud: Service, run: Run, stand_in: Callable[[FakeEngine], None]
+) -> None:
+    first, then = "I live in Ghent.", "I live in Antwerp now."
+    facts = {first: "{} lives in Ghent", then: "{} lives in Antwerp"}
+    stand_in(FakeEngine(facts=facts, ends={"User lives in Antwerp": "User lives in Ghent"}))
+    with Memory(load_settings().db) as memory:
+        for text, day in ((first, "2024-01-05"), (then, "2025-02-01")):
+            told = {"role": "user", "content": text, "timestamp": day}
+            memory.add([told], user_id="default")
+    asked = "Where did I live in March 2024?"
+    (row,) = json.loads(run("cloud", "dry-run", asked, "--json").stdout)["results"]
+    run("chat", input=f"/cloud {asked}\n")
+    assert row["body"].encode() == cloud.calls[-1].body
+    assert len(row["memory_ids"]) == 3  # one of them holds no longer, as a plain search knows
+
+
+def test_a_mistyped_file_makes_no_store_unless_something_is_marked(
+    cloud: Service, run: Run, tmp_path: Path
+) -> None:
+    file = tmp_path / "typo.db"
+    for given in ([], ["--remove", "1"], ["--unmark", "x"], ["--memory", "x"]):
+        assert (
+            "There is no store"
+            in run("cloud", "never-send", *given, "--db", str(file), code=1).stderr
+        )
+    assert not file.exists()
+    assert "/c.t/" in run("cloud", "never-send", "--pattern", "/c.t/", "--db", str(file)).stdout
 
 
 def test_a_dry_run_takes_neither_key_nor_price_and_tells_no_secret_that_stays_out(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -178,6 +179,30 @@ def test_ids_that_tell_other_devices_of_an_erase_are_no_remains(tmp_path: Path) 
         sync(memory, tmp_path / "folder")
         memory.erase(id)
         assert memory.doctor(erased=True)["erased"]["problems"] == []
+
+
+def test_what_was_erased_is_searched_for_in_a_store_that_syncs_too(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with quick(path) as memory:
+        sync(memory, tmp_path / "shared")
+        memory.add("hello there", user_id="ada", infer=False)
+        sync(memory, tmp_path / "shared")
+        (item,) = memory.get_all()
+        before = (tmp_path / "a.db-wal").read_bytes()
+        gone = memory.erase(item.id)
+        sync(memory, tmp_path / "shared")
+        for kept in (True, gone.to_dict()):
+            found = memory.doctor(erased=kept)["erased"]
+            assert found["ids"] == 2 and found["problems"] == []
+        time.sleep(0.03)
+        (tmp_path / "a.db.copy").write_bytes(before)  # from before, and put there later
+        for kept in (True, gone.to_dict()):
+            (problem,) = memory.doctor(erased=kept)["erased"]["problems"]
+            assert problem.startswith("a.db.copy has the id of something that was erased")
+        (tmp_path / "a.db.copy").unlink()
+        raw(path, f"INSERT INTO aliases VALUES ('x', 1, 1, '{item.id}')")
+        (problem,) = memory.doctor(erased=True)["erased"]["problems"]
+        assert problem.startswith("a row of aliases has the id")
 
 
 @pytest.mark.usefixtures("home")

@@ -18,6 +18,7 @@ from edgemem.runtime import llama, machine
 from edgemem.runtime.engine import Engine
 from edgemem.runtime.machine import extra_buffers, summary
 from edgemem.runtime.models import DEFAULT_LLM, find
+from edgemem.store import Store
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="children are killed by Unix signals")
 
@@ -219,6 +220,7 @@ def test_version_and_doctor_say_what_was_found(run: Run, model, children, tmp_pa
     children(DIE)
     extra_buffers(model)
     assert "processor: llama.cpp as it was compiled here dies" in run("--version").output
+    Store.open(tmp_path / "a.db").close()
     assert "without repacked weights" in run("doctor", "--db", str(tmp_path / "a.db")).output
 
 

@@ -147,6 +147,15 @@ def test_a_message_that_does_not_quote_two_turns_of_the_same_user_is_remembered(
     assert of_another in turns_of(memory, "ben")
 
 
+def test_news_beside_two_turns_that_it_quotes_is_stored(server: Running, memory: Memory) -> None:
+    told = ["I moved to Bergen last week.", "My sister Lena is a nurse."]
+    for text in told:
+        ask(server, text, user="ana")
+    news = f"You asked twice: {told[0]} And also: {told[1]} Well, we both moved on to Oslo today."
+    ask(server, news, user="ana")
+    assert news in turns_of(memory, "ana")
+
+
 def test_store_false_answers_with_memory_and_remembers_nothing(
     server: Running, memory: Memory, fake: FakeEngine
 ) -> None:

@@ -17,7 +17,7 @@ from memorykit import quick
 
 from bench.sync import digest
 from edgemem import Memory
-from edgemem.cli import output
+from edgemem.cli import output, tools
 from edgemem.errors import InputError, StoreError
 from edgemem.sync import network, pairing_code
 from edgemem.sync import sync as sync_memory
@@ -148,7 +148,7 @@ def test_an_address_that_is_taken_is_told(served: tuple[Memory, Server], tmp_pat
 def test_the_command_pairs_syncs_and_says_what_it_did(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served: tuple[Memory, Server]
 ) -> None:
-    monkeypatch.setattr(output, "open_memory", lambda db, **_: quick(db))
+    monkeypatch.setattr(tools, "open_memory", lambda db, **_: quick(db))
     a, b, folder = (str(tmp_path / name) for name in ("x.db", "y.db", "shared"))
     with quick(a) as memory:
         memory.add("hello there", user_id="ada", infer=False)
@@ -170,3 +170,34 @@ def test_the_command_pairs_syncs_and_says_what_it_did(
     invoke("sync", "--with", address, "--db", fresh, "--code", pairing_code(memory))
     with quick(fresh) as other:
         assert digest(other.store) == digest(memory.store)
+
+
+def test_a_mistyped_file_makes_no_store_and_a_code_makes_one(tmp_path: Path) -> None:
+    folder, a, b = (str(tmp_path / name) for name in ("shared", "a.db", "b.db"))
+    with quick(a) as memory:
+        code = pairing_code(memory)
+    for asked in ([folder], ["--show-code"], ["--serve"], ["--with", "127.0.0.1:1"]):
+        assert "There is no store" in invoke("sync", *asked, "--db", b, code=1).stderr
+    assert not Path(b).exists()
+    invoke("sync", folder, "--db", b, "--code", code)
+    assert Path(b).exists()
+
+
+def test_what_another_device_erases_leaves_the_chats_prompt_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path))
+    monkeypatch.setattr(tools, "open_memory", lambda db, **_: quick(db))
+    a, folder = str(tmp_path / "memory.db"), str(tmp_path / "shared")
+    with quick(a) as memory:
+        memory.add(["My password is xyzzy.", "I like tea."], user_id="ada", infer=False)
+        sync_memory(memory, folder)
+        code = pairing_code(memory)
+    output.remember_typed("/image x.png My password is xyzzy.")
+    output.remember_typed("I like tea.")
+    with quick(tmp_path / "b.db") as other:
+        sync_memory(other, folder, code)
+        other.erase([item.id for item in other.get_all() if "xyzzy" in item.memory])
+        sync_memory(other, folder)
+    assert "Erased here" in invoke("sync", folder, "--db", a).stdout
+    assert output.typed_before() == ["I like tea."]

@@ -25,7 +25,7 @@ import edgemem.cli.output as output
 import edgemem.cli.vault as commands
 from edgemem import Memory
 from edgemem import vault as vaults
-from edgemem.cli.output import remember_typed, typed_before
+from edgemem.cli.output import history_file, remember_typed, typed_before
 from edgemem.errors import ConfigError, InputError, StoreCorrupt, StoreLocked, VaultLocked
 from edgemem.pipeline.upkeep import opened_lines
 from edgemem.store import Store, database, encryption
@@ -41,7 +41,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path / "home"))
     (tmp_path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
-    monkeypatch.setattr(output, "_vault", None)
     # A key is sought quickly here: what Argon2 costs is libsodium's business.
     monkeypatch.setattr(vaults, "MEM_BYTES", 2**16)
     return tmp_path / "home"
@@ -94,8 +93,8 @@ def test_no_file_holds_a_word_or_a_vector_of_a_vault(
     assert {"a.db.hnsw", "a.db.metric"} & closed and "a.db.v1.bak" in closed
     found = while_open | traces(tmp_path, marks)
     if passphrase is None:  # the search finds what there is to be found
-        wanted = {"a.db", "a.db-wal", "a.db.hnsw", "a.db.v1.bak", "out.jsonl", "chat_history"}
-        assert wanted <= found
+        wanted = {"a.db", "a.db-wal", "a.db.hnsw", "a.db.v1.bak", "out.jsonl"}
+        assert wanted | {history_file().name} <= found
     else:
         assert found == set()
         with quick(path, passphrase=passphrase, token_embedder=tokens) as opened:
@@ -531,6 +530,45 @@ def test_the_commands_lock_tell_and_unlock(
     run("vault", "unlock", "--yes")
     assert encryption.is_plain(path) and typed_before() == ["where is the tea?"]
     assert "is no vault" in run("vault", "export-recovery", code=1).stderr
+
+
+def typed_of(path: Path, run: Run) -> list[str]:
+    run("list", "--db", str(path))
+    return typed_before()
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_what_was_typed_moves_into_its_own_stores_vault_alone(
+    tmp_path: Path, run: Run, shared: bool
+) -> None:
+    home, work = tmp_path / "home" / "memory.db", tmp_path / "work.db"
+    for path, text in ((home, "a secret of home"), (work, "a plan of work")):
+        run("add", "--no-infer", text, "--db", str(path))
+        if not shared:
+            remember_typed(text)
+    if shared:  # the one file that all plain stores had
+        (tmp_path / "home" / "chat_history").write_text("/why\na plan of work\na secret of home\n")
+    run("vault", "lock", "--with", "file", "--db", str(work))
+    assert traces(tmp_path, [b"plan of work"]) == set()
+    run("vault", "lock", "--with", "file")
+    assert traces(tmp_path, [b"plan of work", b"secret of home"]) == set()
+    run("vault", "unlock", "-y", "--db", str(work))
+    assert traces(tmp_path, [b"secret of home"]) == set()
+    assert typed_of(work, run) == ["a plan of work"]
+    assert typed_of(home, run) == ["/why"] * shared + ["a secret of home"]
+
+
+def test_another_plain_store_takes_the_shared_history_once_the_usual_one_is_a_vault(
+    tmp_path: Path, run: Run
+) -> None:
+    home, work = tmp_path / "home" / "memory.db", tmp_path / "work.db"
+    run("add", "--no-infer", "a secret of home")
+    run("add", "--no-infer", "a plan of work", "--db", str(work))
+    run("vault", "lock", "--with", "file")
+    (tmp_path / "home" / "chat_history").write_text("a plan of work\n")
+    assert typed_of(home, run) == []
+    assert typed_of(work, run) == ["a plan of work"]
+    assert not (tmp_path / "home" / "chat_history").exists()
 
 
 def test_a_passphrase_makes_a_new_store_a_vault_and_is_not_ignored_in_silence_for_a_plain_one(

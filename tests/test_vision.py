@@ -24,6 +24,7 @@ from edgemem.runtime import machine
 from edgemem.runtime import vision as vision_module
 from edgemem.runtime.engine import Engine
 from edgemem.runtime.vision import part_of, places
+from edgemem.store import Store
 
 A, B, LARGE = picture(1), picture(2), picture(3, 100, 150)
 SURVIVES = machine.survives  # which conftest.py turns off
@@ -372,6 +373,7 @@ def test_doctor_and_version_name_the_projector_and_what_is_wrong_with_it(
 ) -> None:
     monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path))
     database = "--db", str(tmp_path / "a.db")
+    Store.open(tmp_path / "a.db").close()
     assert "vision\tnone: images are found by their words" in run("doctor", *database).output
     monkeypatch.setenv("EDGEMEM_MODEL", str(internvl[0]))
     monkeypatch.setenv("EDGEMEM_MMPROJ", str(internvl[1]))

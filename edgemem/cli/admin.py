@@ -19,7 +19,6 @@ from edgemem.cli.output import (
     json_option,
     memory_option,
     minute,
-    new_memory_option,
     note,
     one_line,
     open_memory,
@@ -127,7 +126,7 @@ _PENDING = ("id", "task", "attempts", "last_error", "created_at", "next_try_at")
 @click.option(
     "--receipt", metavar="FILE", help="With --erased: what `edgemem erase --json` printed."
 )
-@new_memory_option
+@memory_option
 def doctor(retry: bool, erased: bool, receipt: str | None, memory: Memory) -> None:
     """Check the store and list the work that is still pending, with its last error.
 
@@ -449,17 +448,17 @@ def _receipt_line(receipt: Receipt) -> str:
 def dry_run(message: str, scope: dict[str, Any], db: str | None) -> None:
     """Print the exact request that MESSAGE would send to the cloud, and send nothing.
 
-    It takes no key.
+    It takes no key. MESSAGE is taken as the first of a chat: what goes with a later one depends on
+    what was said before it.
     """
+    from edgemem.chat import Chat
     from edgemem.cloud.governor import Governor, require_enabled
     from edgemem.results import Scope
-    from edgemem.stages.intent import intent
 
     settings = load_settings()
     require_enabled(settings.cloud)
     with open_memory(db, settings) as memory, Governor(memory, dry=True) as governor:
-        asks = intent(memory.engine, memory.embedder, message).wants is not None
-        hits = memory.search(message, top_k=16, **scope) if asks else ()
+        hits = Chat(memory, **scope).offered(message)
         outgoing = governor.prepare(message, hits, scope=Scope(**scope))
     row = {
         "url": outgoing.request.url,
@@ -507,14 +506,15 @@ def dry_run(message: str, scope: dict[str, Any], db: str | None) -> None:
 @click.option("--user-id", metavar="ID", help="Mark all of this user.")
 @click.option("--agent-id", metavar="ID", help="Mark all of this agent.")
 @click.option("--run-id", metavar="ID", help="Mark all of this run.")
-@new_memory_option
+@db_option
+@json_option
 def never_send(
     memories: tuple[str, ...],
     unmark: tuple[str, ...],
     patterns: tuple[str, ...],
     images: tuple[str, ...],
     remove: tuple[int, ...],
-    memory: Memory,
+    db: str | None,
     **scope: str | None,
 ) -> None:
     """Keep something private: mark what may never be sent, and list the marks.
@@ -530,23 +530,26 @@ def never_send(
     ids = [i if re.fullmatch("[0-9a-f]{64}", i) else picture.read(i).id for i in images]
     # The same rules as in config.toml, so a wrong expression is refused here.
     wanted = checked("cloud.never_send", list(patterns), "the call")
-    with memory.store.transaction() as tx:
-        for id in memories:
-            kept.set_never_send(tx, id, True)
-        for id in unmark:
-            kept.set_never_send(tx, id, False)
-        for pattern in (*wanted, *(IMAGE + id for id in ids)):
-            kept.add_mark(tx, pattern=pattern)
-        if any(value is not None for value in scope.values()):
-            kept.add_mark(tx, scope=Scope(**scope))
-        for number in remove:
-            kept.remove_mark(tx, number)
+    new = [*wanted, *(IMAGE + id for id in ids)]
+    scoped = any(value is not None for value in scope.values())
+    with open_memory(db, create=bool(new) or scoped) as memory:
+        with memory.store.transaction() as tx:
+            for id in memories:
+                kept.set_never_send(tx, id, True)
+            for id in unmark:
+                kept.set_never_send(tx, id, False)
+            for pattern in new:
+                kept.add_mark(tx, pattern=pattern)
+            if scoped:
+                kept.add_mark(tx, scope=Scope(**scope))
+            for number in remove:
+                kept.remove_mark(tx, number)
+        marks = kept.marks(memory.store)
+        flagged = memory.get_all(filters={"never_send": True})
     rows: list[dict[str, Any]] = [
-        {"id": mark.id, "pattern": mark.pattern, **asdict(mark.scope)}
-        for mark in kept.marks(memory.store)
+        {"id": mark.id, "pattern": mark.pattern, **asdict(mark.scope)} for mark in marks
     ]
     rows += [{"id": "config", "pattern": p} for p in memory.settings.cloud.never_send]
-    flagged = memory.get_all(filters={"never_send": True})
     rows += [{"id": item.id, "memory": one_line(item.memory)} for item in flagged]
     lines = ("\t".join(str(v) for v in row.values() if v is not None) for row in rows)
     print_result({"results": rows}, lines, "Nothing is marked.")

@@ -322,7 +322,7 @@ class _Session:
         if self.ask("Erase it? [y/N] ").strip().lower() not in ("y", "yes"):
             note("Nothing was erased.")
             return
-        forget_typed(said)
+        forget_typed([*said, f"/forget {what}"])
         gone = self.memory.erase(ids)
         self.reply, self.listed = None, []
         if self.editor is not None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import base64
 import errno
+import hashlib
 import json
 import os
+import re
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial, wraps
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -60,8 +64,10 @@ __all__ = [
     "remember_typed",
     "scope_options",
     "settings_with",
+    "shared_history",
     "stderr_is_terminal",
     "stdin_is_terminal",
+    "take_shared",
     "text_of",
     "typed_before",
     "visible",
@@ -235,18 +241,19 @@ def open_memory(
     from edgemem.memory import Memory
     from edgemem.store.database import resolved
 
-    global _vault
+    global _store, _vault
     settings = settings or load_settings()
     place = settings.db if db is None else db
     if not create and str(place) != MEMORY_DB and not resolved(place).exists():
         raise StoreError(
             f"There is no store at {resolved(place)}: nothing was remembered there yet. `edgemem "
-            "add TEXT` or `edgemem chat` makes one; if yours lies elsewhere, name it with --db."
+            "add TEXT` or `edgemem chat` makes one, `edgemem sync … --code CODE` fetches that of "
+            "another device; if yours lies elsewhere, name it with --db."
         )
     opened = partial(Memory, place, settings=settings)
     passphrase = passphrase or _first_passphrase(place)
     with ask_passphrase(lambda given: opened(passphrase=given or passphrase)) as memory:
-        _vault = memory.store.vault
+        _store, _vault = memory.store.path, memory.store.vault
         yield memory
 
 
@@ -490,73 +497,119 @@ def at_a_terminal() -> bool:
 
 MOST_LINES = 1000
 _BREAK = "\u2028"  # Unicode's line separator stands for a line break within an input
+_store: Path | None = None
 _vault: Vault | None = None
-"""The vault of the open store. Each vault has its own history file, sealed line by line."""
+"""The file of the open store, and its vault. Each store has its own history file; that of a vault
+is sealed line by line."""
 
 
 def history_file() -> Path:
-    suffix = "" if _vault is None else f".{_vault.id[:8]}"
-    return data_dir() / f"chat_history{suffix}"
+    """Returns the history file of the open store, else of the store of the settings.
+
+    The store of the settings takes over the shared one, or any other if that store is not plain.
+    """
+    if _vault is not None:
+        return data_dir() / f"chat_history.{_vault.id[:8]}"
+    from edgemem.store.database import resolved
+    from edgemem.store.encryption import is_plain
+
+    usual = resolved(load_settings().db)
+    store = _store or usual
+    name = hashlib.sha256(os.fsencode(store)).hexdigest()[:16]
+    file, shared = data_dir() / f"chat_history.{name}", shared_history()
+    if shared.exists() and not file.exists() and (store == usual or not is_plain(usual)):
+        shared.rename(file)
+    return file
 
 
-def move_typed(old: Vault | None, new: Vault | None) -> None:
-    """Moves the history of chats into a vault or out of it, and overwrites the old file."""
-    global _vault
-    _vault = old
-    lines, file = _typed_lines(), history_file()
+def shared_history() -> Path:
+    """Returns the file that all plain stores shared before each had its own."""
+    return data_dir() / "chat_history"
+
+
+def move_typed(store: Path, old: Vault | None, new: Vault | None) -> None:
+    """Moves a store's history into its vault or out of it, and overwrites the old file."""
+    global _store, _vault
+    _store, _vault = store, old
+    lines = _typed_lines(file := history_file())
     if lines:
-        _write_typed([])
+        _write_typed(file, [])
         file.unlink()
     _vault = new
     for line in lines:
         remember_typed(line.replace(_BREAK, "\n"))
 
 
-def _kept(line: str) -> str:
-    """Returns a line as the file stores it."""
-    if _vault is None:
+def _kept(file: Path, line: str) -> str:
+    """Returns a line as a file stores it."""
+    if _vault is None or file == shared_history():
         return line
     return base64.b64encode(_vault.seal(line.encode(), "chat history")).decode()
 
 
 def typed_before() -> list[str]:
     """Returns the last MOST_LINES inputs, oldest first. Shortens a file of twice as many."""
-    lines = _typed_lines()
+    lines = _typed_lines(history_file())
     if len(lines) > 2 * MOST_LINES:
-        _write_typed(lines[-MOST_LINES:])
+        _write_typed(history_file(), lines[-MOST_LINES:])
     return [line.replace(_BREAK, "\n") for line in lines[-MOST_LINES:]]
 
 
 def remember_typed(text: str) -> None:
     """Adds an input to the history file. A failed write is ignored."""
     with suppress(OSError, UnicodeEncodeError):
-        history_file().parent.mkdir(parents=True, exist_ok=True)
+        place = history_file()
+        place.parent.mkdir(parents=True, exist_ok=True)
         private = partial(os.open, mode=0o600)
-        with open(history_file(), "a", encoding="utf-8", opener=private) as file:
-            file.write(_kept(_BREAK.join(text.splitlines())) + "\n")
+        with open(place, "a", encoding="utf-8", opener=private) as file:
+            file.write(_kept(place, _BREAK.join(text.splitlines())) + "\n")
 
 
 def forget_typed(texts: Iterable[str]) -> None:
-    """Removes from the history each input that is one of these texts, even after a command."""
-    gone = {spaced(text) for text in texts}
-    lines = _typed_lines()
-    kept = [line for line in lines if not gone & {spaced(line), spaced(_without_command(line))}]
-    if len(kept) < len(lines):
-        _write_typed(kept)
+    """Removes from the history each input that holds one of these texts, as whole words."""
+    texts = list(texts)
+    for file in (history_file(), shared_history()):
+        _taken(file, texts)
 
 
-def _without_command(line: str) -> str:
-    """Returns an input without its slash command: MESSAGE of `/cloud MESSAGE`."""
-    return "".join(line.split(maxsplit=1)[1:]) if line.lstrip().startswith("/") else line
+def take_shared(memory: Memory) -> None:
+    """Moves what was typed of a store from the file that all stores shared to its own history."""
+    said = [turn.content for turn in memory.store.recent_turns(limit=None)]
+    for line in _taken(shared_history(), said):
+        remember_typed(line.replace(_BREAK, "\n"))
 
 
-def _typed_lines() -> list[str]:
+def _taken(file: Path, texts: Iterable[str]) -> list[str]:
+    """Removes from a file the lines that hold one of these texts, and returns them."""
+    lines = _typed_lines(file)
+    forms = {line: _forms(line) for line in lines}
+    everything = "\n".join(chain.from_iterable(forms.values()))
+    # Few of the texts were typed here, and an erase may take very many.
+    here = [text for text in {*map(spaced, texts)} - {""} if text in everything]
+    if not here:
+        return []
+    held = re.compile("|".join(rf"(?<!\w){re.escape(text)}(?!\w)" for text in here))
+    taken = [line for line in lines if any(map(held.search, forms[line]))]
+    if taken:
+        _write_typed(file, [line for line in lines if line not in taken])
+    return taken
+
+
+def _forms(line: str) -> list[str]:
+    """Returns an input as it was typed, and as a command such as /image reads it."""
+    forms = [spaced(line)]
+    with suppress(ValueError):  # a quote without its end
+        forms.append(spaced(" ".join(shlex.split(line))))
+    return forms
+
+
+def _typed_lines(file: Path) -> list[str]:
     try:
-        text = history_file().read_text(encoding="utf-8", errors="replace")
+        text = file.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
     lines = text.removesuffix("\n").split("\n") if text else []
-    if _vault is None:
+    if _vault is None or file == shared_history():
         return lines
     opened = []
     for line in lines:
@@ -565,12 +618,12 @@ def _typed_lines() -> list[str]:
     return opened
 
 
-def _write_typed(lines: list[str]) -> None:
-    """Replaces the file's lines in place, so that the old bytes are overwritten."""
-    data = "".join(f"{_kept(line)}\n" for line in lines).encode()
-    with open(history_file(), "r+b") as file:
-        old = os.fstat(file.fileno()).st_size
-        file.write(data + b"\n" * max(0, old - len(data)))
-        file.flush()
-        os.fsync(file.fileno())
-        file.truncate(len(data))
+def _write_typed(file: Path, lines: list[str]) -> None:
+    """Replaces a file's lines in place, so that the old bytes are overwritten."""
+    data = "".join(f"{_kept(file, line)}\n" for line in lines).encode()
+    with open(file, "r+b") as opened:
+        old = os.fstat(opened.fileno()).st_size
+        opened.write(data + b"\n" * max(0, old - len(data)))
+        opened.flush()
+        os.fsync(opened.fileno())
+        opened.truncate(len(data))

@@ -19,10 +19,10 @@ from edgemem.cli.output import (
     db_option,
     experts_option,
     forget_typed,
+    history_file,
     json_option,
     model_option,
     model_settings,
-    new_memory_option,
     note,
     open_memory,
     plural,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from edgemem.compression.compress import Tokenize
     from edgemem.memory import Memory
     from edgemem.profile.report import Profile
-    from edgemem.sync.exchange import Synced
+    from edgemem.sync.exchange import Place, Synced
     from edgemem.training.trainer import Progress
 
 __all__ = ["print_struck"]
@@ -334,7 +334,8 @@ def mcp(experts: str | None, scope: dict[str, Any], db: str | None) -> None:
 @click.option("--with", "address", metavar="HOST[:PORT]", help="Sync with a device that serves.")
 @click.option("--host", default="0.0.0.0", help="With --serve: the address.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8766, help="With --serve.")
-@new_memory_option
+@db_option
+@json_option
 def sync(
     folder: Path | None,
     code: str | None,
@@ -343,7 +344,7 @@ def sync(
     address: str | None,
     host: str,
     port: int,
-    memory: Memory,
+    db: str | None,
 ) -> None:
     """Bring this memory and your other devices' to the same state.
 
@@ -355,45 +356,59 @@ def sync(
     if sum((folder is not None, show_code, serve, address is not None)) != 1:
         raise click.UsageError("give one of FOLDER, --show-code, --serve and --with")
     from edgemem.sync import pairing_code
+
+    with open_memory(db, create=code is not None) as memory:
+        known = code is not None or memory.store.select("SELECT 1 FROM sync_self") != []
+        if show_code:
+            made = pairing_code(memory, code)
+            print_result({"results": [{"code": made}]}, [made])
+        elif serve:
+            _serve_sync(memory, pairing_code(memory, code), host, port)
+        elif address is not None:
+            if not known:
+                raise InputError(
+                    f"this device has no pairing code yet; `edgemem sync --serve` at {address} "
+                    "prints it: give it here with --code"
+                )
+            from edgemem.sync.exchange import secret_of
+            from edgemem.sync.network import Remote
+
+            with closing(Remote(address, secret_of(code or pairing_code(memory)))) as remote:
+                remote.exchange_there()  # the other device writes its changes
+                done = _exchange(memory, remote, code)
+                remote.exchange_there()  # and takes in those of this device
+            _print_synced(done)
+        else:
+            assert folder is not None
+            done = _exchange(memory, folder, code)
+            _print_synced(done)
+            if not known and not done.devices:
+                note(f"On your other devices: edgemem sync FOLDER --code {pairing_code(memory)}")
+
+
+def _exchange(memory: Memory, place: Path | Place, code: str | None = None) -> Synced:
+    """Syncs, and forgets what was typed here of the turns that another device has erased."""
     from edgemem.sync import sync as exchange
 
-    known = code is not None or memory.store.select("SELECT 1 FROM sync_self") != []
-    if show_code:
-        made = pairing_code(memory, code)
-        print_result({"results": [{"code": made}]}, [made])
-    elif serve:
-        _serve_sync(memory, pairing_code(memory, code), host, port)
-    elif address is not None:
-        if not known:
-            raise InputError(
-                f"this device has no pairing code yet; `edgemem sync --serve` at {address} prints "
-                "it: give it here with --code"
-            )
-        from edgemem.sync.exchange import secret_of
-        from edgemem.sync.network import Remote
+    def said() -> set[str]:
+        return {turn.content for turn in memory.store.recent_turns(limit=None)}
 
-        with closing(Remote(address, secret_of(code or pairing_code(memory)))) as remote:
-            remote.exchange_there()  # the other device writes its changes
-            done = exchange(memory, remote, code=code)
-            remote.exchange_there()  # and takes in those of this device
-        _print_synced(done)
-    else:
-        assert folder is not None
-        done = exchange(memory, folder, code=code)
-        _print_synced(done)
-        if not known and not done.devices:
-            note(f"On your other devices: edgemem sync FOLDER --code {pairing_code(memory)}")
+    before = said() if history_file().exists() else set()
+    try:
+        return exchange(memory, place, code=code)
+    finally:
+        if before:
+            forget_typed(before - said())
 
 
 def _serve_sync(memory: Memory, code: str, host: str, port: int) -> None:
-    from edgemem.sync import sync as exchange
     from edgemem.sync.exchange import secret_of
     from edgemem.sync.network import Server
 
     if memory.store.path is None:
         raise InputError("a memory that lies in no file cannot be served; give --db a file")
     folder = memory.store.path.with_name(memory.store.path.name + ".sync")
-    server = Server(folder, secret_of(code), lambda: exchange(memory, folder), host, port)
+    server = Server(folder, secret_of(code), lambda: _exchange(memory, folder), host, port)
     note(f"On your other device: edgemem sync --with THIS_MACHINE:{server.port} --code {code}")
     note("Ctrl-C ends it.")
     with closing(server), suppress(KeyboardInterrupt):

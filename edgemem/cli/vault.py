@@ -24,6 +24,8 @@ from edgemem.cli.output import (
     note,
     open_memory,
     print_result,
+    shared_history,
+    take_shared,
     yes_option,
 )
 from edgemem.config import MEMORY_DB, Settings, load_settings, require
@@ -81,8 +83,11 @@ def lock(way: Way | None, db: str | None) -> None:
     require("vault")
     file = _place(db)
     way = way or _best_way()
-    made = encryption.encrypt(file, way, _first_passphrase() if way == "passphrase" else None)
-    move_typed(None, made)
+    phrase = _first_passphrase() if way == "passphrase" else None
+    move_typed(file, None, encryption.encrypt(file, way, phrase))
+    if shared_history().exists():
+        with open_memory(str(file), passphrase=phrase) as memory:
+            take_shared(memory)
     note(_KEPT[way])
     note("Print a recovery code: `edgemem vault export-recovery`. Without a way in, all is lost.")
     print_result({"results": [_status(file)]}, remark=f"{file} is encrypted.")
@@ -107,7 +112,7 @@ def unlock(yes: bool, db: str | None) -> None:
     if not yes:
         click.confirm(f"Write everything in {file} in plain?", abort=True, err=True)
     encryption.decrypt(file, found)
-    move_typed(found, None)
+    move_typed(file, found, None)
     print_result({"results": [_status(file)]}, remark=f"{file} is a plain store.")
 
 

@@ -10,20 +10,30 @@ Knows a Memory; no prompt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from io import BytesIO
 from itertools import islice, zip_longest
 from math import log
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemem import language
 from edgemem.pipeline.ingest import nearest
-from edgemem.results import Evidence, Hit, Message, Query, Scope, at_day, local_time, utc_now
+from edgemem.results import (
+    Evidence,
+    Hit,
+    Message,
+    Query,
+    Scope,
+    SearchResults,
+    at_day,
+    local_time,
+    utc_now,
+)
 from edgemem.retrieval.search import RELEVANT
 from edgemem.runtime.onnxfile import expert_file
 from edgemem.stages.intent import only_asks
@@ -47,6 +57,7 @@ __all__ = [
     "overview",
     "quotes",
     "recall",
+    "search",
     "sources",
     "telling",
     "told_of",
@@ -83,6 +94,34 @@ def asked_at(question: str, said_at: str) -> str | None:
     """The time that a question about the past asks about, ISO-8601 UTC; None if it names none."""
     day = language.asked_day(question, local_time(said_at))
     return None if day is None else at_day(day, hour=12)
+
+
+def search(
+    memory: Memory, ids: Mapping[str, Any], text: str, at: str | None, before: str, *, most: int
+) -> SearchResults:
+    """The memories that fit a message, best first.
+
+    ids: whose. at: the time that the message asks about; also memories that were valid then.
+    before: what was said before, if any; also what a search finds for it and the message together.
+    """
+
+    def found(query: str, at: str | None = None) -> SearchResults:
+        return memory.search(query, **ids, top_k=most, explain=True, at=at)
+
+    hits = found(text)
+    more: list[Hit] = []
+    if at is not None:  # what was valid then, beside what was said about it later
+        then = found(text, at)
+        more, hits = [*then], replace(hits, relations=then.relations)
+    if before:
+        more += found(f"{before} {text}")
+    if not more:
+        return hits
+    best: dict[str, Hit] = {}
+    for hit in [*hits, *more]:
+        best[hit.id] = max(hit, best.get(hit.id, hit), key=lambda h: h.score)
+    ranked = sorted(best.values(), key=lambda hit: -hit.score)[:most]
+    return replace(hits, items=tuple(ranked))
 
 
 def recall(

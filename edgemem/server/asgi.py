@@ -65,9 +65,9 @@ def app(
     token: required by every route but /healthz and the inspector's own files; None means the token
     of `edgemem serve`, which is made if there is none. hosts: names that the Host header may have
     beside those of the loopback. anywhere: the Host header may also be any IP address. allow_reset:
-    whether POST /reset may erase everything. on_erase: called before the inspector erases turns,
-    with their texts, so that copies elsewhere can be erased too. routes: additional routes, which
-    require the token.
+    whether POST /reset may erase everything. on_erase: called before the inspector or a
+    reset erases turns, with their texts, so that copies elsewhere can be erased too. routes:
+    additional routes, which require the token.
     An application that is mounted in another gets no lifespan events: call `.state.service.close()`
     at its end. Slow clients are cut off by `protocol`, which another server must be given.
     Raises ConfigError if the token cannot be read or made.

@@ -214,7 +214,12 @@ async def _reset(request: Request) -> Response:
             "--allow-reset, or delete one user's with DELETE /memories?user_id=…",
             403,
         )
-    await service.apart(service.memory.reset)
+
+    def reset() -> None:
+        service.on_erase([turn.content for turn in service.memory.store.recent_turns(limit=None)])
+        service.memory.reset()
+
+    await service.apart(reset)
     return JSONResponse({"message": "All memories reset"})
 
 

@@ -15,8 +15,8 @@ With `user`, the last message goes through Chat: recall, store the message, make
 the answer, send its end. Nothing is sent before the answer's first piece, so status 200 means that
 the message is stored. Facts are extracted from it later, while the engine is idle. `store: false`
 stores neither message nor answer. A message sent again asks for another answer, and is not stored
-again. A message that quotes the conversation is a program's request, such as for a title: it is
-answered as one without `user`.
+again. A message with a transcript of the conversation is a program's request, such as for a title:
+it is answered as one without `user`.
 Source: OpenAI API reference, chat completions and embeddings; llama.cpp, tools/server.
 """
 
@@ -26,6 +26,7 @@ import base64
 import json
 import logging
 import random
+import re
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -85,6 +86,7 @@ _REFUSED: dict[str, tuple[object, ...]] = {
 }
 _NEWEST_TURNS = 12  # turns of a user that a message is compared with
 _QUOTED_CHARS = 12  # a shorter turn may stand in a message by chance
+_NAMES = "user|human|assistant|ai|bot|model|response|content"  # before a turn of a transcript
 _AGAIN_S = 3600  # in which the same message asks for another answer
 _NO_MODEL = Generation("", 0, 0, 0, 0.0, 0.0, "stop")  # stands for an answer made without a model
 
@@ -324,7 +326,8 @@ def _remembered(
 
 
 def _quotes(text: str, turns: Sequence[StoredTurn]) -> bool:
-    """Whether a text holds at least two of the turns, word for word, beside words of its own.
+    """Whether a text has a transcript of at least two of the turns: word for word, and each after
+    the name of its role. Whoever quotes what was said in a message of their own names no roles.
 
     A turn that stands only inside another one does not count.
     """
@@ -332,8 +335,10 @@ def _quotes(text: str, turns: Sequence[StoredTurn]) -> bool:
     said = {spaced(turn.content) for turn in turns if turn.role in ("user", "assistant")}
     for turn in sorted(said, key=len, reverse=True):
         if len(turn) >= _QUOTED_CHARS and turn in rest:
-            rest, found = rest.replace(turn, "\n"), found + 1
-    return found >= 2 and bool(rest.strip())
+            named = rf"\b(?:{_NAMES})\W*{re.escape(turn)}"
+            found += re.search(named, rest, re.IGNORECASE) is not None
+            rest = rest.replace(turn, "\n")
+    return found >= 2
 
 
 def _repeats(text: str, turns: Sequence[StoredTurn]) -> bool:

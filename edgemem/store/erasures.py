@@ -180,10 +180,13 @@ def verify(store: Store, kept: Mapping[str, Any] | None = None) -> dict[str, Any
         rows = connection.execute("SELECT number, body, sha256 FROM erasures ORDER BY number")
         found, problems = _chain(connection, rows.fetchall(), receipt)
         erased = {id for each in found for id in each.ids} | set(map(_hash, ids))
-        tables = _tables(connection)
         # Sync stores erased ids on purpose, so that no other device brings the rows back.
-        for (said,) in connection.execute("SELECT id FROM sync_rows"):
-            erased -= set(map(_hash, said.split("\x1f")))
+        tables = [name for name in _tables(connection) if name != "sync_rows"]
+        of_sync = {
+            id
+            for (said,) in connection.execute("SELECT id FROM sync_rows")
+            for id in said.split("\x1f")
+        }
         problems += chain.from_iterable(_in_table(connection, name, erased) for name in tables)
         problems += _through(connection, found)
         if meta(connection, SCRUB_WANTED) is not None:
@@ -195,8 +198,14 @@ def verify(store: Store, kept: Mapping[str, Any] | None = None) -> dict[str, Any
     problems += _free_pages(named[0][1])
     files = _beside(store.path)
     named += [(file.name, file.read_bytes()) for file in files]
+    hashed = set(map(_hash, of_sync))
+    of_database = (named[0][0], f"{store.path.name}-wal" if store.path else "")
     for name, data in named:
-        problems += _in_bytes(name, data, erased, ids)
+        if name in of_database:
+            found_in = _in_bytes(name, data, erased - hashed, [i for i in ids if i not in of_sync])
+        else:
+            found_in = _in_bytes(name, data, erased, ids)
+        problems += found_in
     for file in files if found else ():
         if (
             file.suffix != ".vault"
