@@ -245,8 +245,9 @@ class Chat:
         answer comes in one piece; if the cloud fails, the local model answers. options: of an
         answer in a conversation (temperature, max_tokens, stop …); quoted and short answers take
         none.
-        Once anything was erased, the model is shown only what the store still has, and an answer
-        that was under way is not stored. A changed or deleted memory is not shown again.
+        Once anything of a conversation was erased, the model is shown only what the store still
+        has, and an answer that was under way is not stored. A changed or deleted memory is not
+        shown again.
         Raises InputError on a message or image that cannot be stored, a bad time or another mode.
         """
         self._drop_changed()
@@ -303,21 +304,23 @@ class Chat:
         next(reply._pieces)  # enters the `try`, so that an early close still remembers
         return reply
 
-    def _drop_changed(self) -> bool:
+    def _drop_changed(self, found: Sequence[Hit] = ()) -> bool:
         """Drop from what the model is shown the notes and known facts that were changed or deleted
-        since; and if anything was erased, all notes and all turns that the store does not have, as
-        they may quote it. Returns whether anything was erased.
+        since. If anything of what was shown, said or found was erased, drop all notes and the turns
+        that the store does not have, as they may quote it. Returns whether this was so.
         """
         store = self.memory.store
-        erased, self._erasure = self._erasure, last_erasure(store)
-        if erased != self._erasure:
-            left = store.recent_turns(Scope(**self._ids()), limit=2 * len(self._turns))
-            stored = {turn.content for turn in left}
-            self._turns = [_Turn(t.said) for t in self._turns if t.said.content in stored]
-            self._first, self._known = 0, None
-            return True
         notes = [note for turn in self._turns for note in turn.notes]
         changed = recall.changed(self.memory, [*notes, *(self._known or ())])
+        erased, self._erasure = self._erasure, last_erasure(store)
+        if erased != self._erasure:  # perhaps of another user
+            left = store.recent_turns(Scope(**self._ids()), limit=2 * len(self._turns))
+            stored = {turn.content for turn in left}
+            kept = [_Turn(turn.said) for turn in self._turns if turn.said.content in stored]
+            ids = {hit.id for hit in found}
+            if changed or len(kept) < len(self._turns) or len(store.get([*ids])) < len(ids):
+                self._turns, self._first, self._known = kept, 0, None
+                return True
         if changed:
             self._turns = [
                 turn if changed.isdisjoint(turn.notes) else replace(turn, shown=None, notes=())
@@ -422,7 +425,7 @@ class Chat:
             text = (answer + appended).strip()
             with suppress(ReferenceError):
                 reply.text = text
-            erased = not self.memory.closed and self._drop_changed()
+            erased = not self.memory.closed and self._drop_changed((*hits, *context))
             if not erased:
                 self._turns.append(turn)
                 if answer:  # the model is shown its own words again, not the quotation below them

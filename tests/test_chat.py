@@ -163,6 +163,16 @@ def test_an_answer_under_way_when_anything_is_erased_is_not_stored(chat, memory,
     assert "zebrafinch" not in str(fake.prompts)
 
 
+def test_what_is_erased_of_another_user_changes_nothing(chat, memory, fake):
+    theirs = memory.add("Bob keeps bees.", user_id="bob", infer=False)[0].id
+    say(chat, CAT)
+    reply = chat.send(QUESTION, remember="first")
+    next(reply)
+    memory.erase(theirs)
+    "".join(reply)
+    assert turns(memory)[-2:] == [("user", QUESTION), ("assistant", ANSWER)]
+
+
 def test_closing_a_reply_before_its_first_piece_keeps_the_message(chat, memory, fake):
     reply = chat.send(CAT)
     reply.close()
