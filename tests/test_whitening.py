@@ -205,6 +205,23 @@ def test_a_fit_that_fails_is_reported_and_tried_again(whitening, monkeypatch, ca
     assert wait_for(whitening, 1, 1, of(range(1000))).count == 1000
 
 
+def test_a_fit_that_fails_before_its_search_returns_is_tried_again(whitening, monkeypatch):
+    monkeypatch.setattr(module, "AT_ONCE", 100)
+    start = Whitening._start
+
+    def start_and_finish(self, *args):
+        started = start(self, *args)
+        self.wait()
+        return started
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Whitening, "_start", start_and_finish)
+        patch.setattr(Moments, "fit", lambda self, **_options: {}["no"])
+        assert whitening.get(1, 1, of(range(1000))) is None
+    assert whitening.get(1, 1, of(range(1000))) is None  # tried again
+    assert wait_for(whitening, 1, 1, of(range(1000))).count == 1000
+
+
 def test_threads_that_ask_at_once_get_the_same(whitening):
     expected = metric_module.fit(ROWS[:500])
     barrier = threading.Barrier(8)

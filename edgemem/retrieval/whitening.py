@@ -108,17 +108,20 @@ class Whitening:
             with self._lock:
                 self._fitted.pop(key, None)
         elif fitted is None or fitted.is_stale(these.labels):
-            if len(these.labels) <= AT_ONCE:
-                fitted = self._fit(key, these)
-            elif not self._start(key, these):
-                # Another fit is under way: check again at the next search.
+            if len(these.labels) > AT_ONCE:
+                self._start(key, generation, these)
                 return fitted.metric if fitted is not None else None
+            fitted = self._fit(key, these)
         with self._lock:
-            self._checked[key] = generation
-            self._checked.move_to_end(key)
-            if len(self._checked) > KEPT_CHECKS:
-                self._checked.popitem(last=False)
+            self._note_checked(key, generation)
         return fitted.metric if fitted is not None else None
+
+    def _note_checked(self, key: Key, generation: int) -> None:
+        """Note that no fit is due for a key at a generation. The lock is held."""
+        self._checked[key] = generation
+        self._checked.move_to_end(key)
+        if len(self._checked) > KEPT_CHECKS:
+            self._checked.popitem(last=False)
 
     def _large(self, vectors: Callable[[Key], Vectors]) -> dict[Key, Fitted]:
         """The metrics of large sets, each fitted on live vectors only.
@@ -219,15 +222,16 @@ class Whitening:
         self._closed = True
         self.wait()
 
-    def _start(self, key: Key, these: Vectors) -> bool:
+    def _start(self, key: Key, generation: int, these: Vectors) -> None:
+        """Fit in another thread, unless a fit is under way there: the next search asks again."""
         with self._lock:
             if self._worker is not None or self._closed:
-                return False
+                return
+            self._note_checked(key, generation)  # before the worker can take it back
             worker = threading.Thread(target=self._work, args=(key, these), name="edgemem-metric")
             with suppress(RuntimeError):  # no more threads, or the program is ending
                 worker.start()
                 self._worker = worker
-        return True
 
     def _work(self, key: Key, these: Vectors) -> None:
         try:
