@@ -1,13 +1,12 @@
 """What was told of some days, and plans that were moved.
 
-"What do I have on Thursday?" resembles no memory, so no search finds what it asks for; the days
-that memories name do. What was told later of the same thing follows it ("The dinner is
-cancelled.").
+"What do I have on Thursday?" resembles no memory, so no search finds the answer. The days that
+memories name do. What was told later of the same plan follows it ("The dinner is cancelled.").
 
-"Put back a week" is shown with the day that this makes, for a small model reads days and cannot
-count them. The day that a length of time is counted from was told in the same or an earlier turn,
-among others. The one is taken that resembles it most: by what both speak of, by the tense, and by
-how near in time they are (bench/LOG.md, 2026-11-28).
+"Put back a week" is shown with the new day, for a small model reads days and cannot count them. A
+length of time is counted from a day that was told in the same or an earlier turn. Of several such
+days that of the likeliest plan is taken: by what both speak of, by the tense, and by how near in
+time they are (bench/LOG.md, 2026-11-28).
 
 Knows a Memory, an embedder and dates; no prompt.
 """
@@ -49,7 +48,7 @@ from edgemem.stages.intent import only_asks
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["agenda", "days_asked", "with_days"]
+__all__ = ["Asked", "agenda", "days_asked", "with_days"]
 
 _NEWEST = 2000  # memories whose dates are read
 _WIDEST = 2  # days: a plan for a week says little of a day in it

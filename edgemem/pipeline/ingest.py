@@ -42,6 +42,7 @@ from edgemem.results import (
 )
 from edgemem.retrieval.lexical import embedded_text, search_text
 from edgemem.retrieval.search import refresh
+from edgemem.runtime.encoder import Encoder
 from edgemem.runtime.experts import reader_of
 from edgemem.stages import extraction, update
 from edgemem.store import NewMemory, NewRelation, PendingItem, StoredTurn
@@ -87,7 +88,7 @@ R = TypeVar("R")
 class Told(NamedTuple):
     """What a memory is made of: a turn, or an image that came with it.
 
-    image: the image's description; None if the memory is of the turn. picture: the image itself.
+    image: the image's description, None for a turn. picture: the image itself.
     """
 
     turn: StoredTurn
@@ -118,13 +119,14 @@ def said(turn: StoredTurn | Message, image: str | None = None) -> str:
 
 
 def imported_id(import_id: object, scope: Scope, *what: object) -> str:
-    """The id of an imported turn. It is the same on every device and at every time: two devices
-    that import a file have it once after a sync, and what was erased is known.
+    """The id of an imported turn or memory, the same on every device and at every time. So two
+    devices that import a file have it once after a sync, and what was erased is recognised.
 
-    import_id: the message's IMPORT_ID. what: gives the id of something else of the turn.
+    import_id: the message's IMPORT_ID, or the memory's id elsewhere. what: gives the id of
+    something else that was made of the turn.
     """
-    told = json.dumps([import_id, scope.user_id, scope.agent_id, scope.run_id, *what])
-    return str(uuid.uuid5(uuid.NAMESPACE_OID, told))
+    name = json.dumps([import_id, scope.user_id, scope.agent_id, scope.run_id, *what])
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, name))
 
 
 def _new_id(turn: StoredTurn, *what: object) -> str:
@@ -321,33 +323,14 @@ def conclude(
 
     context: the turns before them, from which a fact may take words (`Fact.also`).
     """
-    embedder, encoder = memory.embedder, memory.encoder
-    vectors = embedder.embed_chunks([f.text for f in found]) if found else []
+    encoder = memory.encoder
+    vectors = memory.embedder.embed_chunks([f.text for f in found]) if found else []
     said = [*context, *turns]
-    facts, near = [], []
+    facts = []
     for number, (fact, chunks) in enumerate(zip(found, vectors, strict=True)):
         its = [said[len(context) + i] for i in (fact.source, *fact.also)]
-        item = NewMemory(
-            id=_new_id(turns[fact.source], number, fact.text),
-            kind="fact",
-            memory=fact.text,
-            search_text=search_text(fact.text, when=fact.valid_from),
-            scope=piece.scope,
-            created_at=utc_now(),
-            vectors=chunks,
-            metadata=piece.payload.get("metadata") or {},
-            valid_from=fact.valid_from,
-            expires_at=piece.payload.get("expires_at"),
-            sources=tuple(turn.id for turn in its),
-        )
-        words = " ".join(turn.content for turn in its)
-        turn = turns[fact.source]
-        told = graph.relations(encoder, fact.text, fact.valid_from, words, turn.timestamp)
-        facts.append(_NewFact(item, told, turn))
-        query = Query(fact.text, piece.scope, kinds=frozenset({"fact"}), top_k=NEAREST)
-        # A scope without a user finds everybody's facts, and ends nobody else's.
-        found_near = nearest(memory, query, chunks[0])
-        near.append([(m, s) for m, s in found_near if m.user_id == piece.scope.user_id])
+        facts.append(_new_fact(piece, its, number, fact, chunks, encoder))
+    near = [_near(memory, new.item) for new in facts]
     ops = update.decide(
         memory.engine,
         [new.item.memory for new in facts],
@@ -370,6 +353,43 @@ def conclude(
             changes += _apply(tx, op, new, known, last_told, graph.version(encoder))
         tx.finish_pending(piece.id)
     return changes
+
+
+def _new_fact(
+    piece: PendingItem,
+    its: Sequence[StoredTurn],
+    number: int,
+    fact: extraction.Fact,
+    vectors: Vectors,
+    encoder: Encoder | None,
+) -> _NewFact:
+    """A fact as it is stored, if the update adds it. its: the turns that tell it, the one that
+    says it first. number: its place among the piece's facts."""
+    turn = its[0]
+    item = NewMemory(
+        id=_new_id(turn, number, fact.text),
+        kind="fact",
+        memory=fact.text,
+        search_text=search_text(fact.text, when=fact.valid_from),
+        scope=piece.scope,
+        created_at=utc_now(),
+        vectors=vectors,
+        metadata=piece.payload.get("metadata") or {},
+        valid_from=fact.valid_from,
+        expires_at=piece.payload.get("expires_at"),
+        sources=tuple(turn.id for turn in its),
+    )
+    words = " ".join(turn.content for turn in its)
+    told = graph.relations(encoder, fact.text, fact.valid_from, words, turn.timestamp)
+    return _NewFact(item, told, turn)
+
+
+def _near(memory: Memory, new: NewMemory) -> list[tuple[MemoryItem, float]]:
+    """The facts to compare a new one with. A scope without a user finds everybody's facts, but ends
+    nobody else's."""
+    query = Query(new.memory, new.scope, kinds=frozenset({"fact"}), top_k=NEAREST)
+    found = nearest(memory, query, new.vectors[0])
+    return [(item, cosine) for item, cosine in found if item.user_id == new.scope.user_id]
 
 
 def _message(turn: StoredTurn) -> Message:

@@ -421,7 +421,7 @@ def embed_tokens(
     """Give the memories that lack token vectors theirs, one transaction for each batch.
 
     embedder: None, as if retrieval is fast, does nothing. since: only memories that were written in
-    this generation or later. Until then a search scores them without token vectors.
+    this generation or later. A search scores a memory without them by its other features.
     """
     if embedder is None:
         return
