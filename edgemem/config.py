@@ -43,6 +43,7 @@ __all__ = [
     "load_settings",
     "require",
     "set_value",
+    "toml_value",
     "unset_value",
 ]
 
@@ -458,11 +459,15 @@ def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-def _toml_line(key: str, value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """Returns a text, a number or a list of them as TOML writes it."""
     # JSON and TOML quote alike, but for DEL, which TOML wants escaped. Non-ASCII text must stay as
     # it is: JSON would escape it as surrogate pairs, which TOML refuses.
-    text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return f"{key.removeprefix(_CLOUD)} = {text}"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _toml_line(key: str, value: Any) -> str:
+    return f"{key.removeprefix(_CLOUD)} = {toml_value(value)}"
 
 
 def _edited(lines: list[str], values: Mapping[str, Any], changed: str) -> list[str]:

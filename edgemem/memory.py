@@ -145,7 +145,7 @@ class Memory:
         """All memories of the store as searches see them: vectors, words, metrics."""
         return self._parts.index()
 
-    def _work_lock(self, timeout_s: float) -> AbstractContextManager[bool]:
+    def _work_lock(self, timeout_s: float = _WORK_LOCK_S) -> AbstractContextManager[bool]:
         return work_lock(self.store.path, self._parts.working, timeout_s)
 
     @contextmanager
@@ -271,7 +271,7 @@ class Memory:
                 f"{exc} The messages are stored and searchable; facts are taken from them once "
                 "there is a model (`edgemem doctor --retry`)."
             ) from exc
-        with self._work_lock(_WORK_LOCK_S) as mine:
+        with self._work_lock() as mine:
             if not mine:
                 return []
             due = self.store.pending(ingest.EXTRACT, due_before=utc_now())
@@ -358,7 +358,7 @@ class Memory:
                 tx.set_relations(id, told, graph.version(encoder))
             looking.retell(tx, photos)
             if text != old.memory:
-                ingest.leave_untold(self, tx, old, now)
+                ingest.retract(self, tx, old, now)
         return changed(old, "UPDATE", now, text=text, metadata=new, previous=previous)
 
     @ingest.redone
@@ -375,7 +375,7 @@ class Memory:
         with self._writing(*(p.old for p in photos)) if photos else self.store.transaction() as tx:
             tx.delete_memory(id, now)
             looking.retell(tx, photos)
-            ingest.leave_untold(self, tx, old, now)
+            ingest.retract(self, tx, old, now)
         return changed(old, "DELETE", now)
 
     def delete_all(
@@ -388,7 +388,7 @@ class Memory:
             items = self.store.list(scope, include_invalid=True)
             for item in items:
                 tx.delete_memory(item.id, now)
-            ingest.leave_unread(self, tx, items)
+            ingest.unqueue(self, tx, items)
         return AddResults(tuple(changed(item, "DELETE", now) for item in items))
 
     def erase(self, ids: str | Iterable[str]) -> Erased:
@@ -434,7 +434,7 @@ class Memory:
         """Deletes the index and its files, whose vectors reveal texts, before the block erases.
         Until the block ends, nobody else writes index files or takes facts from what is erased."""
         self._parts.require_open()
-        with self._work_lock(_WORK_LOCK_S) as mine:
+        with self._work_lock() as mine:
             if not mine:
                 raise StoreLocked(
                     "another process takes facts from turns at the moment, and nothing was erased; "

@@ -75,8 +75,8 @@ def agenda(
 ) -> tuple[Evidence, ...]:
     """What was told of these days, the earliest day first, each with what was told of it later.
 
-    If it asks what was, also what was told on these days. said_at: ISO-8601 time of the question.
-    At most `most` plans or notes are given: of past days the last, of others the first.
+    A question about the past also gets what was told on these days. said_at: ISO-8601 time of the
+    question. At most `most` plans or notes are given: of past days the last, of others the first.
     """
     rowids = memory.store.rowids(scope, kinds={"turn", "fact"})[-_NEWEST:]
     items = memory.store.by_rowids(rowids).values()
@@ -104,8 +104,8 @@ def _when(hit: Hit) -> str:
 def _told(text: str, when: str, asked: Asked) -> list[tuple[date, str]]:
     """The sentences that tell of the days, each with the first of these days that it names.
 
-    One that says only when ("2 December half 9") has the one before it, if that names no day.
-    If the question asks what was, a sentence without a date tells of the day on which it was said.
+    A sentence that says only when ("2 December half 9") is joined to the one before it, if that
+    names no day. For a question about the past, a sentence without a date tells of its own day.
     """
     (first, last, past), said_at = asked, local_time(when)
     said = date.fromisoformat(said_at[:10])
@@ -130,7 +130,7 @@ def _told(text: str, when: str, asked: Asked) -> list[tuple[date, str]]:
 
 
 def _later(memory: Memory, plan: Evidence, others: Sequence[Hit]) -> Iterator[Evidence]:
-    """What was told later of the same thing, with no day of those asked about."""
+    """What was told later of the same plan, and names none of the days asked about."""
     after = [
         hit
         for hit in others

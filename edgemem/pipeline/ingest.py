@@ -52,26 +52,17 @@ from edgemem.store.writing import Transaction
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = [
-    "EXTRACT",
-    "Outdated",
-    "Told",
-    "added",
-    "conclude",
-    "conflicts",
-    "imported_id",
+__all__ = ["EXTRACT", "Outdated", "Told", "added", "conclude", "conflicts", "imported_id"]
+__all__ += [
     "is_searchable",
-    "leave_unread",
     "nearest",
     "pairs_to_extract",
     "redone",
+    "retract",
     "rewritten",
     "said",
-    "stored_turn",
-    "turn_memory",
-    "work_off",
-    "work_off_all",
 ]
+__all__ += ["stored_turn", "turn_memory", "unqueue", "work_off", "work_off_all"]
 
 EXTRACT = "extract"
 NEAREST = 10  # Mem0's s: memories that a new fact is compared with
@@ -254,8 +245,8 @@ def work_off_all(memory: Memory, pieces: Iterable[PendingItem]) -> list[Change]:
     return changes
 
 
-def leave_unread(memory: Memory, tx: Transaction, gone: Iterable[MemoryItem]) -> None:
-    """Remove the turns of deleted or edited memories from the pending work."""
+def unqueue(memory: Memory, tx: Transaction, gone: Iterable[MemoryItem]) -> None:
+    """Take the turns of deleted or edited memories out of the pending work."""
     turns = {source for item in gone if item.kind == "turn" for source in item.sources}
     for piece in memory.pending() if turns else ():
         left = [turn for turn in piece.payload["turns"] if turn not in turns]
@@ -265,9 +256,9 @@ def leave_unread(memory: Memory, tx: Transaction, gone: Iterable[MemoryItem]) ->
                 tx.add_pending(piece.task, {**piece.payload, "turns": left}, piece.scope)
 
 
-def leave_untold(memory: Memory, tx: Transaction, old: MemoryItem, now: str) -> None:
-    """`leave_unread` of a memory; the facts that were taken from its turn alone are deleted."""
-    leave_unread(memory, tx, [old])
+def retract(memory: Memory, tx: Transaction, old: MemoryItem, now: str) -> None:
+    """`unqueue` a memory's turn, and delete the facts that were taken from that turn alone."""
+    unqueue(memory, tx, [old])
     for fact in memory.store.only_from(old.sources) if old.kind == "turn" else ():
         tx.delete_memory(fact.id, now)
 

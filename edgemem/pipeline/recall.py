@@ -42,28 +42,9 @@ from edgemem.store import StoredTurn
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = [
-    "KINDS",
-    "LIKELY",
-    "asked_at",
-    "bearing",
-    "changed",
-    "clock",
-    "evidence_of",
-    "known",
-    "lasting",
-    "near_misses",
-    "notes",
-    "overview",
-    "quotes",
-    "recall",
-    "relevant",
-    "search",
-    "sources",
-    "telling",
-    "told_of",
-    "within",
-]
+__all__ = ["FAR_LESS", "KINDS", "LIKELY", "asked_at", "bearing", "changed", "clock", "evidence_of"]
+__all__ += ["known", "lasting", "near_misses", "notes", "overview", "quotes", "recall", "relevant"]
+__all__ += ["search", "sources", "telling", "told_of", "within"]
 
 Kind = Literal["constraint", "person", "circumstance"]
 """constraint: an allergy, an illness, a diet, a fear. person: who somebody is to the user, a name,
@@ -79,7 +60,8 @@ _LIKELY = 6  # sentences of an assistant's turn that are embedded (bench/LOG.md,
 _ASSISTANT = "Assistant"  # the speaker of a model's turn, which has no name
 _FAR = 0.3  # of the best sentence's score; a sentence below it would only distract
 _LEAST = 0.0055  # score of a note; below it only `known` is shown
-_FAR_LESS = 0.03  # of the best hit's score, for a note
+FAR_LESS = 0.03
+"""The share of the best hit's score below which a hit only fills a model's window."""
 _FAR_FROM_BEST = 0.05  # the same, for an expert (bench/LOG.md, 2026-11-26)
 _OF_THE_BEST = 0.17  # the same, for an overview or a quotation
 _BEARS = 0.5  # the same, for advice or a text
@@ -267,7 +249,7 @@ def notes(
     model sees which one is meant. seen: texts that the conversation has already; they are left out.
     So are hits that are far less probable than the best one: they cost time and distract the model.
     """
-    near = within(hits, _FAR_LESS, least=_LEAST)
+    near = within(hits, FAR_LESS, least=_LEAST)
     found = evidence_of(memory, None, near)
     return _oldest_first([e for e in found if e.text not in seen][:most])
 
@@ -363,9 +345,9 @@ def bearing(
 ) -> tuple[Evidence, ...]:
     """At most `most` turns that a task should agree with, oldest first.
 
-    These are the hits of the search that are not far below the best one, in turn with those of a
-    search for each part of the task. advice: also in turn with what somebody must avoid, which a
-    search may not find; a letter says only what it is about. Turns that only ask are left out.
+    They are taken by turns from the hits of the search that are not far below the best one, and
+    from those of a search for each part of the task. advice: also from what somebody must avoid,
+    which no search may find; a letter says only what it is about. Turns that only ask are left out.
     """
     rows: list[Sequence[Hit]] = [hits]
     if advice:  # no search scored these, so all stay

@@ -40,21 +40,9 @@ from edgemem.vault import Vault
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = [
-    "SEALED",
-    "align",
-    "batched",
-    "doctor",
-    "embed_tokens",
-    "export_jsonl",
-    "export_pgvector",
-    "import_jsonl",
-    "opened_lines",
-    "read_relations",
-    "reindex",
-    "sample_of",
-    "vectors_of",
-]
+__all__ = ["SEALED", "align", "batched", "doctor", "embed_tokens", "export_jsonl"]
+__all__ += ["export_pgvector", "import_jsonl", "opened_lines", "read_relations", "reindex"]
+__all__ += ["sample_of", "vectors_of"]
 
 _log = logging.getLogger(__name__)
 

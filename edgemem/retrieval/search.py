@@ -42,28 +42,9 @@ from edgemem.store import Changes, Store
 from edgemem.store.changes import tokenize
 from edgemem.vault import Vault
 
-__all__ = [
-    "FEATURES",
-    "FEW",
-    "MANY",
-    "MATCHES",
-    "NEAREST",
-    "RELEVANT",
-    "Candidates",
-    "Feature",
-    "Memories",
-    "QueryTokens",
-    "Scored",
-    "Weights",
-    "find",
-    "match",
-    "parts_of",
-    "probability",
-    "refresh",
-    "reliability",
-    "shipped",
-    "similarities",
-]
+__all__ = ["FEATURES", "FEW", "MANY", "MATCHES", "NEAREST", "RELEVANT", "Candidates", "Feature"]
+__all__ += ["Memories", "QueryTokens", "Scored", "Weights", "find", "match", "parts_of"]
+__all__ += ["probability", "refresh", "reliability", "shipped", "similarities"]
 
 
 class Feature(IntEnum):

@@ -28,7 +28,7 @@ from edgemem.errors import EdgememError, StoreError
 from edgemem.inputs import shown
 from edgemem.memory import Memory
 from edgemem.pipeline.ingest import EXTRACT
-from edgemem.pipeline.recall import within
+from edgemem.pipeline.recall import FAR_LESS, within
 from edgemem.results import Change, Hit, MemoryItem, local_time, utc_now
 
 __all__ = ["mcp_server"]
@@ -42,7 +42,6 @@ _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _ADDS = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
 _DESTROYS = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
 _SHOWN_CHARS = 1_000  # of a memory in a list
-_FAR_LESS = 0.03  # of the best hit's score; the hits below it only fill a model's window
 
 
 class _Server(MCPServer[Any]):
@@ -123,7 +122,7 @@ class _Tools:
         words themselves, "fact", "image"), such as {"kind": "fact"}.
         """
         hits = self._memory.search(query, **self._scope, filters=filters, top_k=top_k, at=at)
-        return {"results": self._rows(within(hits, _FAR_LESS))}
+        return {"results": self._rows(within(hits, FAR_LESS))}
 
     def search_relations(
         self, entity: str | None = None, at: str | None = None, include_invalid: bool = False
@@ -212,7 +211,7 @@ def mcp_server(
         log_level="CRITICAL",  # its messages may hold a query
     )
     tools = _Tools(memory, {"user_id": user_id, "agent_id": agent_id, "run_id": run_id})
-    for tool, annotations in (
+    for tool, hints in (
         (tools.add_memory, _ADDS),
         (tools.search_memories, _READS),
         (tools.search_relations, _READS),
@@ -222,7 +221,7 @@ def mcp_server(
         (tools.delete_memory, _DESTROYS),
         (tools.delete_all_memories, _DESTROYS),
     ):
-        server.add_tool(_answering(tool), annotations=annotations, structured_output=False)
+        server.add_tool(_answering(tool), annotations=hints, structured_output=False)
     return server
 
 

@@ -25,21 +25,8 @@ from edgemem.runtime.engine import Engine, Prompt, Stream
 from edgemem.runtime.generation import Generation, Options
 from edgemem.stages.evidence import day_of, quotation
 
-__all__ = [
-    "MAX_TOKENS",
-    "NEWS_TOKENS",
-    "NOTED",
-    "NO_IDEA",
-    "TALK",
-    "acknowledge",
-    "converse",
-    "fitting",
-    "general",
-    "small_talk",
-    "system_text",
-    "talk_prompt",
-    "turn_text",
-]
+__all__ = ["MAX_TOKENS", "NEWS_TOKENS", "NOTED", "NO_IDEA", "TALK", "acknowledge", "converse"]
+__all__ += ["fitting", "general", "small_talk", "system_text", "talk_prompt", "turn_text"]
 
 MAX_TOKENS = 400
 """Most tokens of an instruct model's answer, unless the caller says otherwise."""

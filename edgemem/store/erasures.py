@@ -23,6 +23,7 @@ from edgemem.errors import InputError
 from edgemem.results import Erased, to_utc, utc_now
 from edgemem.store.database import SCRUB_WANTED, meta
 from edgemem.store.rows import LISTED, as_json
+from edgemem.store.schema import BETWEEN
 
 if TYPE_CHECKING:
     from edgemem.store.store import Store
@@ -185,7 +186,7 @@ def verify(store: Store, kept: Mapping[str, Any] | None = None) -> dict[str, Any
         of_sync = {
             id
             for (said,) in connection.execute("SELECT id FROM sync_rows")
-            for id in said.split("\x1f")
+            for id in said.split(BETWEEN)
         }
         problems += chain.from_iterable(_in_table(connection, name, erased) for name in tables)
         problems += _through(connection, found)
