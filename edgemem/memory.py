@@ -335,9 +335,9 @@ class Memory:
         """Give a memory a new text; the old one stays in its history.
 
         metadata: None keeps it; a mark `never_send` stays, unless the metadata names it. An edited
-        fact is found beside its turn, and what its turn says of it counts as over. With the words
-        of a turn the facts that were taken from it alone are deleted, and no more are. Its images
-        get the new words as caption, if they had the old ones. Raises StoreError on an unknown id.
+        fact is found beside its turn, whose own words of it count as over. If a turn is edited, the
+        facts that were taken from it alone are deleted, and no new ones are taken. An image whose
+        caption was the turn's old text gets the new one. Raises StoreError on an unknown id.
         """
         inputs.text_of(text)
         new = inputs.metadata_of(metadata) if metadata is not None else None
@@ -365,9 +365,9 @@ class Memory:
     def delete(self, id: str) -> Change:
         """Take a memory out of every answer. Its text stays in its history: see `erase`.
 
-        The facts that were taken from a turn alone go with it, and no more are taken. Its images
-        stay, without its words as their caption. The turn that a fact was taken from stays, and
-        still tells it. Raises StoreError if the id is unknown.
+        The facts that were taken from a turn alone go with it, and no new ones are taken. Its
+        images stay, without its words as their caption. The turn that a fact was taken from stays,
+        and still tells it. Raises StoreError if the id is unknown.
         """
         old = self._existing(id)
         now = utc_now()

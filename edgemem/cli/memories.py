@@ -552,16 +552,8 @@ def _import_turns(
         erased = _erased(memory, new, scope)
         gone += len(erased)
         known |= erased
-        marked = [
-            {**message, "metadata": {**message.get("metadata", {}), IMPORT_ID: import_id}}
-            for message, import_id in zip(messages, ids, strict=True)
-        ]
-        for message in marked:
-            if _is_called(message, me):  # facts say "User" of who has no name
-                del message["name"]
-                message["metadata"].pop("speaker", None)
         # Batches are formed before stored turns are left out, so every import has the same pairs.
-        for batch in importers.batches(marked, infer=infer):
+        for batch in importers.batches(_marked(messages, ids, me), infer=infer):
             left = [message for message in batch if message["metadata"][IMPORT_ID] not in known]
             if left:
                 wanted.append(left)
@@ -610,6 +602,21 @@ def _conversations(path: str, shape: str) -> list[tuple[str, list[dict[str, Any]
         ("" if log.dated else "\n".join(m["content"] for m in log.messages), log.messages)
         for log in logs
     ]
+
+
+def _marked(
+    messages: Sequence[dict[str, Any]], ids: Sequence[str], me: str | None
+) -> list[dict[str, Any]]:
+    """Returns messages with their import ids; those of `me` lose the name, so facts say "User"."""
+    marked = [
+        {**message, "metadata": {**message.get("metadata", {}), IMPORT_ID: import_id}}
+        for message, import_id in zip(messages, ids, strict=True)
+    ]
+    for message in marked:
+        if _is_called(message, me):
+            del message["name"]
+            message["metadata"].pop("speaker", None)
+    return marked
 
 
 def _is_called(message: Mapping[str, Any], name: str | None) -> bool:

@@ -438,13 +438,7 @@ class Engine:
         sampler: Sampler,
     ) -> Generator[str, None, Generation]:
         deadline_s = math.inf if asked.deadline_s is None else asked.deadline_s
-        deadline = time.monotonic() + deadline_s
-
-        def over() -> Reason | None:
-            if asked.should_stop is not None and asked.should_stop():
-                return "cancelled"
-            return "deadline" if time.monotonic() >= deadline else None
-
+        over = _interruption(asked, time.monotonic() + deadline_s)
         if not self._acquire(deadline_s):
             return Generation("", len(tokens), 0, 0, 0.0, 0.0, "deadline")
         try:
@@ -610,6 +604,17 @@ class Engine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _interruption(asked: Request, deadline: float) -> Callable[[], Reason | None]:
+    """A function that tells why an answer must end now, or None. deadline: by time.monotonic."""
+
+    def over() -> Reason | None:
+        if asked.should_stop is not None and asked.should_stop():
+            return "cancelled"
+        return "deadline" if time.monotonic() >= deadline else None
+
+    return over
 
 
 def _check_numbers(n_ctx: int, prefix_bytes: int, **threads: int | None) -> None:

@@ -366,28 +366,8 @@ def serve(
         allow_reset=allow_reset,
         on_erase=on_erase,
     )
-    server = _Server(
-        uvicorn.Config(
-            asgi,
-            http=protocol(limits),
-            host=host,
-            port=port,
-            ssl_certfile=tls_cert,
-            ssl_keyfile=tls_key,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            ws="none",
-            lifespan="on",
-            # Longer than clients keep an idle connection (httpx: 5 s). Otherwise the server may
-            # close a connection while a request is on its way.
-            timeout_keep_alive=60,
-            # By then the protocol has ended all connections. A request that is cancelled before it
-            # knows that its client is gone would leave a traceback.
-            timeout_graceful_shutdown=limits.drain_s + 1,
-        )
-    )
+    where = {"host": host, "port": port, "ssl_certfile": tls_cert, "ssl_keyfile": tls_key}
+    server = _Server(_config(asgi, limits, **where))
     shown = f"[{host}]" if ":" in host else host
     server.on_port = lambda found: on_ready(f"{scheme}://{shown}:{found}")
     with _signals_end_it_only():
@@ -400,6 +380,26 @@ def serve(
             ) from exc
         finally:
             asgi.state.service.close()  # a second Ctrl-C skips the end of the lifespan
+
+
+def _config(asgi: ASGIApp, limits: Limits, **where: Any) -> uvicorn.Config:
+    return uvicorn.Config(
+        asgi,
+        http=protocol(limits),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        lifespan="on",
+        # Longer than clients keep an idle connection (httpx: 5 s). Otherwise the server may close a
+        # connection while a request is on its way.
+        timeout_keep_alive=60,
+        # By then the protocol has ended all connections. A request that is cancelled before it
+        # knows that its client is gone would leave a traceback.
+        timeout_graceful_shutdown=limits.drain_s + 1,
+        **where,
+    )
 
 
 def protocol(limits: Limits) -> type[asyncio.Protocol]:
