@@ -321,9 +321,9 @@ class Chat:
         return self._if_told(asked) if near and not pixels else asked
 
     def _drop_changed(self, found: Sequence[Hit] = ()) -> bool:
-        """Drop from what the model is shown the notes and known facts that were changed or deleted
-        since. If anything of what was shown, said or found was erased, drop all notes and the turns
-        that the store does not have, as they may quote it. Returns whether this was so.
+        """Drop notes and known facts that were changed or deleted since the model was shown them.
+        If anything of what was shown, said or found was erased, drop all notes and the turns that
+        the store does not have, as they may quote it. Returns whether this was so.
         """
         store = self.memory.store
         notes = [note for turn in self._turns for note in turn.notes]
@@ -588,8 +588,8 @@ class Chat:
         return talk(self.engine, asked.text, past), turn
 
     def _below(self, asked: _Asked, answer: str) -> str:
-        """What stands below an answer: what was told that bears on advice; what was told nearest
-        to a question that is refused, or that a conversing model answers; a caution."""
+        """What stands below an answer: the memories that bear on advice; those nearest to a
+        question that is refused, or that a conversing model answers; a caution."""
         wants, converses = asked.intent.wants, asked.way == "converse"
         if wants == "general" and not converses and answer != NO_IDEA:
             return generation.KNOWS_LITTLE

@@ -568,7 +568,7 @@ def forget_typed(texts: Iterable[str]) -> None:
 
 
 def take_shared(memory: Memory) -> None:
-    """Moves what was typed of a store from the file that all stores shared to its own history."""
+    """Moves a store's lines from the history that all stores shared to its own."""
     said = [turn.content for turn in memory.store.recent_turns(limit=None)]
     for line in _taken(shared_history(), said):
         remember_typed(line.replace(_BREAK, "\n"))

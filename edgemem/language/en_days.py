@@ -1,5 +1,5 @@
-"""English: the days that a text tells of, by how much it says that a plan was moved, and questions
-for whatever there is or was on some days.
+"""English: the days that a text tells of, by how much a plan was moved, and questions for whatever
+there is or was on some days.
 
 "What do I have on Thursday?" names a day and nothing else that a search could find. "Put back a
 week" is seven days after a day that another message may have named: which one, no pattern tells

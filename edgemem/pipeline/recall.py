@@ -93,7 +93,7 @@ def search(
 
     hits = found(text)
     more: list[Hit] = []
-    if at is not None:  # what was valid then, beside what was said about it later
+    if at is not None:  # the memories valid then, and what was said about them later
         then = found(text, at)
         more, hits = [*then], replace(hits, relations=then.relations)
     if before:
@@ -285,8 +285,8 @@ def lasting(memory: Memory, scope: Scope, kind: Kind) -> list[Hit]:
 
     For each kind a logistic regression over the embedding says how probable that is. Its weights
     are a direction, so the index finds these memories as it finds the nearest ones to a query. No
-    search scored them, so their score is 0. There are none with another embedder than that of the
-    weights, which `python -m bench.fit_lasting` fits.
+    search scored them, so their score is 0. `python -m bench.fit_lasting` fits the weights for one
+    embedder; with any other there are no hits.
     """
     weights = _weights()
     if memory.embedder.model_id != str(weights["embedder"]):

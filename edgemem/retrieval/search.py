@@ -283,8 +283,8 @@ class Memories:
     def apply(self, changes: Changes, since: int | None = None) -> None:
         """Apply the store's changes to every part, as `VectorIndex.apply` does.
 
-        since: the generation held when full changes were read. They are ignored if they are older
-        than what another thread has applied after that.
+        since: the generation held when full changes were read. They are ignored if another thread
+        has applied newer ones since.
         """
         terms = tokenize(changes.texts)
         with self._lock:

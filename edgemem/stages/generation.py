@@ -245,9 +245,10 @@ def _checked(
 ) -> Generator[str, None, Generation]:
     """An expert's answer in one piece.
 
+    An answer that is hardly probable, or that names a day where somebody is asked for, is a guess.
     A refusal (`NOT_KNOWN` or nothing) is replaced by `unknown`, and so is a guess unless `guesses`.
-    A guess, which is also a day where somebody is asked for, and a yes or no that is not reliable
-    are replaced by `quotes`. They stand below any other answer that is not reliable.
+    Guesses, and a yes or no that is not reliable, are replaced by `quotes`. Below any other answer
+    that is not reliable the quotes are added.
     """
     result = stream.whole()
     told = language.in_asked_form(_listed(result.text, prompt), question)

@@ -255,10 +255,10 @@ def exchange(
     """Take in what the other devices have left at a place, and leave there what is new here.
 
     vectors_for: from search texts to one (c, dim) float32 array each; called only for texts that
-    another embedder has embedded. before_erase: called before memories are erased here that another
-    device has erased, and again before the file is scrubbed. on_replaced: called within the
-    transaction with the ids of memories that got another text or were deleted. The caller holds the
-    work lock. Raises SchemaVersionError if a device at this place has another version of edgemem,
+    another embedder has embedded. before_erase: called before the erases of other devices are
+    repeated here, and again before the file is scrubbed. on_replaced: called within the transaction
+    with the ids of memories that got another text or were deleted. The caller holds the work lock.
+    Raises SchemaVersionError if a device at this place has another version of edgemem,
     InputError if the place belongs to devices with another pairing code, StoreError if `begin` was
     never called.
     """
