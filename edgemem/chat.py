@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
@@ -39,7 +39,7 @@ from edgemem.errors import EdgememError, InputError, ModelError
 from edgemem.inputs import text_of, time_of
 from edgemem.memory import Memory
 from edgemem.pipeline import looking, recall
-from edgemem.pipeline.days import agenda, days_asked, with_days
+from edgemem.pipeline.days import Asked, agenda, days_asked, with_days
 from edgemem.pipeline.parts import expert_of
 from edgemem.results import (
     AddResults,
@@ -51,7 +51,6 @@ from edgemem.results import (
     local_time,
     utc_now,
 )
-from edgemem.retrieval.search import RELEVANT
 from edgemem.runtime.engine import Engine, Generation, Stream
 from edgemem.runtime.experts import HEEDS_PARAMS, reader_of
 from edgemem.runtime.generation import Options
@@ -119,20 +118,27 @@ class _Turn:
 class _Asked:
     """A message, and what was decided about it before it is answered.
 
-    evidence: the memories to answer from. unknown: the answer if no memory tells. pixels: images
-    that the message is about, for a model that sees. answered: an expert's answer, which replaces
-    the conversing model's.
+    hits: what the search found. evidence: the memories to answer from. unknown: the answer if no
+    memory tells. pixels: images that the message is about, for a model that sees. photos: the
+    memories of these images. answered: an expert's answer, which replaces the conversing model's.
     """
 
     text: str
     said_at: str
+    hits: SearchResults
     way: Way
     intent: Intent
     evidence: tuple[Evidence, ...]
     options: Options
     unknown: str
     pixels: tuple[Pixels, ...]
+    photos: tuple[Hit, ...]
     answered: Generation | None = None
+
+    @property
+    def context(self) -> tuple[Hit, ...]:
+        """The memories that the answer is made from."""
+        return self.photos or recall.sources(self.evidence)
 
     @property
     def nothing_known(self) -> bool:
@@ -262,10 +268,36 @@ class Chat:
             wanted = replace(wanted, tells=wanted.tells or bool(images))
             remember = wanted.tells and remember  # it may quote what is to be forgotten
         read = time.perf_counter()
+        asked = self._decided(text, said_at, wanted, days, images, options or {})
+        found = time.perf_counter()
+        timings = {"recall_ms": (found - read) * 1e3, "intent_ms": (read - started) * 1e3}
+        reply = Reply(asked.intent.wants, asked.hits, asked.context, timings)
+        if remember and remember != "answer":
+            # Searches leave a "recalled" message out: a question, asked again, would find itself.
+            said = {"role": "user", "content": text, "recalled": not wanted.tells}
+            reply.changes = self._add(said, said_at, infer="later", images=images)
+        # Not the reply itself, which holds the generator: it could not be freed at once.
+        reply._pieces = self._run(weakref.proxy(reply), asked, remember, cloud)
+        next(reply._pieces)  # enters the `try`, so that an early close still remembers
+        return reply
+
+    def _decided(
+        self,
+        text: str,
+        said_at: str,
+        wanted: Intent,
+        days: Asked | None,
+        images: Sequence[bytes | str | Path],
+        options: Options,
+    ) -> _Asked:
+        """A message with what is decided about it once a search has found its memories.
+
+        wanted: what it wants by its words; the memories may say otherwise. days: those about which
+        it asks whatever there is on them.
+        """
         asks, own_words = wanted.wants == "recall", bool(options)
-        at = recall.asked_at(text, said_at)
         with_turns = wanted.refers if asks else self._way(wanted, own_words) == "converse"
-        hits = self._search(text, at, with_turns=with_turns)
+        hits = self._search(text, recall.asked_at(text, said_at), with_turns=with_turns)
         whom = recall.told_of(self.memory, text, hits, most=TOLD_TURNS) if asks else ()
         if whom:
             wanted = replace(wanted, wants="overview")
@@ -273,48 +305,32 @@ class Chat:
         if near and (wanted.doubtful or self._heeds):
             wanted, near = replace(wanted, wants="recall"), False
         way = self._way(wanted, own_words)
-        shown, pixels = self._looked_at(images, hits, wanted)
+        photos, pixels = self._looked_at(images, hits, wanted)
         now = recall.clock(self.memory, text, said_at) if wanted.wants == "recall" else ()
         if days:
-            scope = Scope(**self._ids())
-            evidence = agenda(self.memory, scope, days, said_at, most=TOLD_TURNS)
+            evidence = agenda(self.memory, self._scope, days, said_at, most=TOLD_TURNS)
             # Other models mix the plans up, and invent some where there are none.
             way = way if evidence and self._heeds else "quote"
         else:
             evidence = () if pixels else whom or (*self._evidence(text, hits, wanted, way), *now)
-        unknown = self._unknown(hits)
-        asked = _Asked(text, said_at, way, wanted, evidence, options or {}, unknown, pixels)
+        asked = _Asked(
+            text, said_at, hits, way, wanted, evidence, options, self._unknown(hits), pixels, photos
+        )
         if way == "converse" and wanted.wants == "recall" and not pixels:
-            asked = self._by_expert(asked, (*self._told(text, hits), *now))
-        elif near and not pixels:
-            asked = self._if_told(asked, hits)
-        timings = {
-            "recall_ms": (time.perf_counter() - read) * 1e3,
-            "intent_ms": (read - started) * 1e3,
-        }
-        context = shown or recall.sources(asked.evidence)
-        reply = Reply(asked.intent.wants, hits, context, timings)
-        if remember and remember != "answer":
-            # Searches leave a "recalled" message out: a question, asked again, would find itself.
-            said = {"role": "user", "content": text, "recalled": not wanted.tells}
-            reply.changes = self._add(said, said_at, infer="later", images=images)
-        # Not the reply itself, which holds the generator: it could not be freed at once.
-        told = weakref.proxy(reply)
-        reply._pieces = self._run(told, hits, context, reply.changes, asked, remember, cloud)
-        next(reply._pieces)  # enters the `try`, so that an early close still remembers
-        return reply
+            return self._by_expert(asked, (*self._told(text, hits), *now))
+        return self._if_told(asked) if near and not pixels else asked
 
     def _drop_changed(self, found: Sequence[Hit] = ()) -> bool:
-        """Drop from what the model is shown the notes and known facts that were changed or deleted
-        since. If anything of what was shown, said or found was erased, drop all notes and the turns
-        that the store does not have, as they may quote it. Returns whether this was so.
+        """Drop notes and known facts that were changed or deleted since the model was shown them.
+        If anything of what was shown, said or found was erased, drop all notes and the turns that
+        the store does not have, as they may quote it. Returns whether this was so.
         """
         store = self.memory.store
         notes = [note for turn in self._turns for note in turn.notes]
         changed = recall.changed(self.memory, [*notes, *(self._known or ())])
         erased, self._erasure = self._erasure, last_erasure(store)
         if erased != self._erasure:  # perhaps of another user
-            left = store.recent_turns(Scope(**self._ids()), limit=2 * len(self._turns))
+            left = store.recent_turns(self._scope, limit=2 * len(self._turns))
             stored = {turn.content for turn in left}
             kept = [_Turn(turn.said) for turn in self._turns if turn.said.content in stored]
             ids = {hit.id for hit in found}
@@ -349,9 +365,9 @@ class Chat:
         if wanted.wants is None and self._reacts and not (own_words or self.instructions):
             return "quote"  # a model below HEEDS_PARAMS says of news what was not told
         short = wanted.wants == "recall" and not own_words and engine.n_params < _OWN_WORDS_PARAMS
-        return "answer" if short and self._answers() else "converse"
+        return "answer" if short and self._expert_engine() else "converse"
 
-    def _answers(self) -> Engine | None:
+    def _expert_engine(self) -> Engine | None:
         """The model with an expert for short answers: this one, else the bundled one, else None."""
         engine = expert_of(self.memory, "generation", self.engine)
         return engine if engine.expert("generation") else None
@@ -375,23 +391,17 @@ class Chat:
         return self._search(text, recall.asked_at(text, now))
 
     def _run(
-        self,
-        reply: Reply,
-        hits: SearchResults,
-        context: tuple[Hit, ...],
-        changes: AddResults | None,
-        asked: _Asked,
-        remember: object,
-        mode: Mode,
+        self, reply: Reply, asked: _Asked, remember: bool | str, mode: Mode
     ) -> Generator[str, None, None]:
         """The pieces of an answer. reply: a proxy, which receives what is known at the end."""
         pieces: list[str] = []
         appended = ""
+        changes = reply.changes
         said = Message("user", asked.text, asked.said_at)
         turn = _Turn(said, tells=asked.intent.tells and not remember)
         try:
             yield ""
-            reply.cloud, reply.cloud_error = self._ask_cloud(asked, hits, context, mode)
+            reply.cloud, reply.cloud_error = self._ask_cloud(asked, mode)
             if reply.cloud is not None:
                 pieces.append(reply.cloud.text)
                 yield pieces[0]
@@ -404,20 +414,8 @@ class Chat:
                 yield fixed
             else:
                 stream, turn = self._stream(asked, turn)
-                try:
-                    for piece in stream:
-                        piece = piece if pieces else piece.lstrip()
-                        if piece:
-                            pieces.append(piece)
-                            yield piece
-                finally:
-                    stream.close()
-                    with suppress(ReferenceError):
-                        reply.generation = stream.result
-                if stream.result is not None:
-                    reply.timings["ttft_s"] = stream.result.ttft_s
-                    reply.timings["tokens_per_s"] = stream.result.tokens_per_s
-            if not free and (shown := self._below(asked, "".join(pieces), hits)):
+                yield from _streamed(stream, reply, pieces)
+            if not free and (shown := self._below(asked, "".join(pieces))):
                 appended = f"\n\n{shown}"
                 yield appended
         finally:
@@ -425,7 +423,7 @@ class Chat:
             text = (answer + appended).strip()
             with suppress(ReferenceError):
                 reply.text = text
-            erased = not self.memory.closed and self._drop_changed((*hits, *context))
+            erased = not self.memory.closed and self._drop_changed((*asked.hits, *asked.context))
             if not erased:
                 self._turns.append(turn)
                 if answer:  # the model is shown its own words again, not the quotation below them
@@ -441,22 +439,20 @@ class Chat:
                     reply.changes = changes
                     reply.timings["remember_s"] = time.perf_counter() - started
 
-    def _ask_cloud(
-        self, asked: _Asked, hits: SearchResults, context: tuple[Hit, ...], mode: Mode
-    ) -> tuple[CloudAnswer | None, str | None]:
+    def _ask_cloud(self, asked: _Asked, mode: Mode) -> tuple[CloudAnswer | None, str | None]:
         """Ask the cloud if the governor allows it. Its answer, or why it gave none."""
         if self.cloud is None or (mode == "auto" and asked.intent.wants == "erase"):
             return None, None
         asks = asked.intent.wants is not None
-        best = max((hit.score for hit in context), default=0.0)
+        best = max((hit.score for hit in asked.context), default=0.0)
         # The cloud cannot know what only this memory could tell.
         confidence = 1.0 if not asks or asked.nothing_known else best
         why = self.cloud.decide(asked.text, confidence, mode)
         if why is None:
             return None, None
-        scope, offered = Scope(**self._ids()), hits if asks else ()
+        offered = asked.hits if asks else ()
         try:
-            return self.cloud.ask(asked.text, offered, scope=scope, why=why), None
+            return self.cloud.ask(asked.text, offered, scope=self._scope, why=why), None
         except EdgememError as exc:
             return None, str(exc)
 
@@ -469,8 +465,8 @@ class Chat:
         if wants == "overview":
             return recall.overview(memory, text, hits, most=TOLD_TURNS)
         if wants in TASKS:
-            scope, advice = Scope(**self._ids()), wants == "task"
-            return recall.bearing(memory, scope, text, hits, most=BEARING_TURNS, advice=advice)
+            scope, most, advice = self._scope, BEARING_TURNS, wants == "task"
+            return recall.bearing(memory, scope, text, hits, most=most, advice=advice)
         if way == "converse" and (wants == "recall" or (wants is None and not self._reacts)):
             # Leave out what the model can read in the conversation already.
             window = self._turns[self._first :]
@@ -494,7 +490,7 @@ class Chat:
         if self.engine.expert("generation") or self._heeds:
             return asked
         try:
-            if (judge := self._answers()) is None:
+            if (judge := self._expert_engine()) is None:
                 return asked
             said = self._short_answer(judge, asked, evidence).whole()
         except ModelError:  # the conversing model is asked instead
@@ -505,27 +501,25 @@ class Chat:
         sure = generation.reliable(said.text, said.log_p, asked.text) and not asked.options
         return replace(asked, answered=said, evidence=evidence) if sure else asked
 
-    def _if_told(self, asked: _Asked, hits: SearchResults) -> _Asked:
+    def _if_told(self, asked: _Asked) -> _Asked:
         """A question of general knowledge ("Can Noah eat nuts?") with an expert's answer from
         memories that are near it; the question as it is if they do not tell."""
         try:
-            if (reader := self._answers()) is None:
+            if (reader := self._expert_engine()) is None:
                 return asked
-            told = self._told(asked.text, hits)
-            answer = self._short_answer(reader, asked, told, quoting=True, guesses=False)
-            said = answer.whole()
+            told = self._told(asked.text, asked.hits)
+            said = self._short_answer(reader, asked, told, quoting=True, guesses=False).whole()
         except ModelError:
             return asked
         if said.text == asked.unknown:
             return asked
-        return replace(asked, intent=replace(asked.intent, wants="recall"), answered=said,
-                       evidence=told)  # fmt: skip
+        recalls = replace(asked.intent, wants="recall")
+        return replace(asked, intent=recalls, answered=said, evidence=told)
 
     def _unknown(self, hits: SearchResults) -> str:
         """The answer if no memory tells. It says that nobody has seen the image if the best hit is
         an image, or was said with one."""
-        relevant = RELEVANT["fast" if self.memory.token_embedder is None else "careful"]
-        best = set(hits[0].sources) if hits and hits[0].score >= relevant else set()
+        best = set(hits[0].sources) if recall.relevant(self.memory, hits[:1]) else set()
         unseen = any(hit.image is not None and best.intersection(hit.sources) for hit in hits)
         return generation.UNSEEN if unseen else generation.NOTHING_FOUND
 
@@ -585,7 +579,7 @@ class Chat:
         if asked.way == "converse":
             return self._converse(asked, turn)
         if asked.intent.wants == "recall":
-            reader = (self._answers() if asked.way == "answer" else None) or self.engine
+            reader = (self._expert_engine() if asked.way == "answer" else None) or self.engine
             return self._short_answer(reader, asked, asked.evidence, quoting=True), turn
         if asked.intent.wants is None:
             return acknowledge(expert_of(self.memory, TALK, self.engine), asked.text), turn
@@ -593,10 +587,9 @@ class Chat:
         talk = general if asked.intent.wants == "general" else small_talk
         return talk(self.engine, asked.text, past), turn
 
-    def _below(self, asked: _Asked, answer: str, hits: Sequence[Hit]) -> str:
-        """What stands below an answer: what was told that bears on advice, or is nearest to a
-        question that is refused, or answered in the words of a model that talks; a caution below
-        a small model's general knowledge."""
+    def _below(self, asked: _Asked, answer: str) -> str:
+        """What stands below an answer: the memories that bear on advice; those nearest to a
+        question that is refused, or that a conversing model answers; a caution."""
         wants, converses = asked.intent.wants, asked.way == "converse"
         if wants == "general" and not converses and answer != NO_IDEA:
             return generation.KNOWS_LITTLE
@@ -605,11 +598,12 @@ class Chat:
         if wants != "recall" or asked.pixels:
             return ""
         if answer == asked.unknown:
-            head, shown = generation.NEAREST, recall.near_misses(self.memory, asked.text, hits)
+            head, find = generation.NEAREST, recall.near_misses
         elif converses and asked.answered is None:
-            head, shown = generation.TOLD, recall.quotes(self.memory, asked.text, hits)
+            head, find = generation.TOLD, recall.quotes
         else:
             return ""
+        shown = find(self.memory, asked.text, asked.hits)
         return generation.quoted(shown, head) if shown else ""
 
     def _converse(self, asked: _Asked, plain: _Turn) -> tuple[Stream, _Turn]:
@@ -630,7 +624,7 @@ class Chat:
         past = [turn.read for turn in self._turns[self._first :]]
         if self._known is None:
             seen = {asked.text, *(message.content for message in past)}
-            self._known = recall.known(self.memory, Scope(**self._ids()), fits, seen)
+            self._known = recall.known(self.memory, self._scope, fits, seen)
         shown = turn_text(asked.text, asked.evidence)
         with_notes = replace(plain, shown=shown, notes=asked.evidence)
         full, bare = system(self._known), system()
@@ -652,8 +646,29 @@ class Chat:
         given: dict[str, Any] = {"images": images, "timestamp": said_at, "infer": infer}
         return self.memory.add(message, **given, **self._ids())
 
+    @property
+    def _scope(self) -> Scope:
+        return Scope(self.user_id, self.agent_id, self.run_id)
+
     def _ids(self) -> dict[str, Any]:
         return {"user_id": self.user_id, "agent_id": self.agent_id, "run_id": self.run_id}
+
+
+def _streamed(stream: Stream, reply: Reply, pieces: list[str]) -> Iterator[str]:
+    """The pieces of a model's answer without leading spaces, each also appended to `pieces`."""
+    try:
+        for piece in stream:
+            piece = piece if pieces else piece.lstrip()
+            if piece:
+                pieces.append(piece)
+                yield piece
+    finally:
+        stream.close()
+        with suppress(ReferenceError):
+            reply.generation = stream.result
+    if stream.result is not None:
+        reply.timings["ttft_s"] = stream.result.ttft_s
+        reply.timings["tokens_per_s"] = stream.result.tokens_per_s
 
 
 def _without_model(asked: _Asked, instructions: str, *, free: bool) -> str | None:

@@ -16,7 +16,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from importlib.util import find_spec
@@ -43,6 +43,7 @@ __all__ = [
     "load_settings",
     "require",
     "set_value",
+    "toml_value",
     "unset_value",
 ]
 
@@ -335,6 +336,10 @@ def _items(line: str) -> Iterator[str]:
         parts = parts[taken:]
 
 
+_Refuse = Callable[..., ConfigError]
+"""From what is allowed, and how the value is shown, to the error."""
+
+
 def checked(key: str, value: object, where: str) -> Any:
     """Returns a setting's value in its final type. Raises ConfigError, naming the allowed values.
 
@@ -359,31 +364,9 @@ def checked(key: str, value: object, where: str) -> Any:
             return value
         raise refuse(" or ".join(_CHOICES[key]))
     if key in _TEXT_LISTS:
-        if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
-            raise refuse("a list of texts")
-        if not all(v.strip() and v.isprintable() for v in value):
-            raise refuse("a list of texts that are not empty and have no control characters")
-        if key == "cloud.names":  # no name has a comma
-            return tuple(name for v in value for part in v.split(",") if (name := part.strip()))
-        if any(map(_is_no_expression, value)):
-            raise refuse("a list of keywords, and of regular expressions between slashes")
-        return tuple(value)
+        return _checked_texts(key, value, refuse)
     if key.startswith(_CLOUD):
-        if not isinstance(value, str) or not value.strip() or not value.isprintable():
-            raise refuse("non-empty text without control characters")
-        if key == "cloud.api_key_env" and not _VARIABLE.fullmatch(value):
-            # The value may be the key itself, so the message does not repeat it.
-            raise refuse("the name of an environment variable, such as OPENAI_API_KEY",
-                         "(not shown)")  # fmt: skip
-        if key == "cloud.base_url":
-            found = _URL.fullmatch(value)
-            if found is None:
-                raise refuse("a URL such as https://api.example.com/v1, with no user name or query",
-                             "(not shown)" if "@" in value else repr(value))  # fmt: skip
-            if found[1] == "http" and not is_near(value):
-                raise refuse("https://…; http:// is for this machine and the home network only")
-            return value.rstrip("/")
-        return value
+        return _checked_of_cloud(key, value, refuse)
     if key == "memory_limit" and isinstance(value, str) and value != NO_LIMIT:
         try:
             bytes_of(value)
@@ -392,6 +375,35 @@ def checked(key: str, value: object, where: str) -> Any:
     if isinstance(value, str) and value.strip() and not _BROKEN.search(value):
         return _expanded(value, where) if key == "db" else value
     raise refuse("non-empty text without NUL or broken characters")
+
+
+def _checked_texts(key: str, value: object, refuse: _Refuse) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
+        raise refuse("a list of texts")
+    if not all(v.strip() and v.isprintable() for v in value):
+        raise refuse("a list of texts that are not empty and have no control characters")
+    if key == "cloud.names":  # no name has a comma
+        return tuple(name for v in value for part in v.split(",") if (name := part.strip()))
+    if any(map(_is_no_expression, value)):
+        raise refuse("a list of keywords, and of regular expressions between slashes")
+    return tuple(value)
+
+
+def _checked_of_cloud(key: str, value: object, refuse: _Refuse) -> str:
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise refuse("non-empty text without control characters")
+    if key == "cloud.api_key_env" and not _VARIABLE.fullmatch(value):
+        # The value may be the key itself, so the message does not repeat it.
+        raise refuse("the name of an environment variable, such as OPENAI_API_KEY", "(not shown)")
+    if key != "cloud.base_url":
+        return value
+    found = _URL.fullmatch(value)
+    if found is None:
+        raise refuse("a URL such as https://api.example.com/v1, with no user name or query",
+                     "(not shown)" if "@" in value else repr(value))  # fmt: skip
+    if found[1] == "http" and not is_near(value):
+        raise refuse("https://…; http:// is for this machine and the home network only")
+    return value.rstrip("/")
 
 
 def is_near(url: str) -> bool:
@@ -458,11 +470,15 @@ def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-def _toml_line(key: str, value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """Returns a text, a number or a list of them as TOML writes it."""
     # JSON and TOML quote alike, but for DEL, which TOML wants escaped. Non-ASCII text must stay as
     # it is: JSON would escape it as surrogate pairs, which TOML refuses.
-    text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return f"{key.removeprefix(_CLOUD)} = {text}"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _toml_line(key: str, value: Any) -> str:
+    return f"{key.removeprefix(_CLOUD)} = {toml_value(value)}"
 
 
 def _edited(lines: list[str], values: Mapping[str, Any], changed: str) -> list[str]:

@@ -145,7 +145,7 @@ class Memory:
         """All memories of the store as searches see them: vectors, words, metrics."""
         return self._parts.index()
 
-    def _work_lock(self, timeout_s: float) -> AbstractContextManager[bool]:
+    def _work_lock(self, timeout_s: float = _WORK_LOCK_S) -> AbstractContextManager[bool]:
         return work_lock(self.store.path, self._parts.working, timeout_s)
 
     @contextmanager
@@ -271,7 +271,7 @@ class Memory:
                 f"{exc} The messages are stored and searchable; facts are taken from them once "
                 "there is a model (`edgemem doctor --retry`)."
             ) from exc
-        with self._work_lock(_WORK_LOCK_S) as mine:
+        with self._work_lock() as mine:
             if not mine:
                 return []
             due = self.store.pending(ingest.EXTRACT, due_before=utc_now())
@@ -335,9 +335,9 @@ class Memory:
         """Give a memory a new text; the old one stays in its history.
 
         metadata: None keeps it; a mark `never_send` stays, unless the metadata names it. An edited
-        fact is found beside its turn, and what its turn says of it counts as over. With the words
-        of a turn the facts that were taken from it alone are deleted, and no more are. Its images
-        get the new words as caption, if they had the old ones. Raises StoreError on an unknown id.
+        fact is found beside its turn, whose own words of it count as over. If a turn is edited, the
+        facts that were taken from it alone are deleted, and no new ones are taken. An image whose
+        caption was the turn's old text gets the new one. Raises StoreError on an unknown id.
         """
         inputs.text_of(text)
         new = inputs.metadata_of(metadata) if metadata is not None else None
@@ -358,16 +358,16 @@ class Memory:
                 tx.set_relations(id, told, graph.version(encoder))
             looking.retell(tx, photos)
             if text != old.memory:
-                ingest.leave_untold(self, tx, old, now)
+                ingest.retract(self, tx, old, now)
         return changed(old, "UPDATE", now, text=text, metadata=new, previous=previous)
 
     @ingest.redone
     def delete(self, id: str) -> Change:
         """Take a memory out of every answer. Its text stays in its history: see `erase`.
 
-        The facts that were taken from a turn alone go with it, and no more are taken. Its images
-        stay, without its words as their caption. The turn that a fact was taken from stays, and
-        still tells it. Raises StoreError if the id is unknown.
+        The facts that were taken from a turn alone go with it, and no new ones are taken. Its
+        images stay, without its words as their caption. The turn that a fact was taken from stays,
+        and still tells it. Raises StoreError if the id is unknown.
         """
         old = self._existing(id)
         now = utc_now()
@@ -375,7 +375,7 @@ class Memory:
         with self._writing(*(p.old for p in photos)) if photos else self.store.transaction() as tx:
             tx.delete_memory(id, now)
             looking.retell(tx, photos)
-            ingest.leave_untold(self, tx, old, now)
+            ingest.retract(self, tx, old, now)
         return changed(old, "DELETE", now)
 
     def delete_all(
@@ -388,7 +388,7 @@ class Memory:
             items = self.store.list(scope, include_invalid=True)
             for item in items:
                 tx.delete_memory(item.id, now)
-            ingest.leave_unread(self, tx, items)
+            ingest.unqueue(self, tx, items)
         return AddResults(tuple(changed(item, "DELETE", now) for item in items))
 
     def erase(self, ids: str | Iterable[str]) -> Erased:
@@ -434,7 +434,7 @@ class Memory:
         """Deletes the index and its files, whose vectors reveal texts, before the block erases.
         Until the block ends, nobody else writes index files or takes facts from what is erased."""
         self._parts.require_open()
-        with self._work_lock(_WORK_LOCK_S) as mine:
+        with self._work_lock() as mine:
             if not mine:
                 raise StoreLocked(
                     "another process takes facts from turns at the moment, and nothing was erased; "

@@ -99,7 +99,7 @@ print(stored)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mounts a tmpfs")
-def test_a_really_full_disk(tmp_path: Path) -> None:
+def test_a_really_full_disk_loses_nothing_that_was_stored(tmp_path: Path) -> None:
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)], capture_output=True
     )

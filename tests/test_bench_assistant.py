@@ -132,7 +132,9 @@ def test_a_typographic_apostrophe_is_one(tmp_path: Path) -> None:
         (81, 263, 0.2553, 0.3662),
     ],
 )
-def test_wilsons_interval(right: int, of: int, low: float, high: float) -> None:
+def test_wilsons_interval_is_that_of_the_formula(
+    right: int, of: int, low: float, high: float
+) -> None:
     """The last is of Newcombe (1998), table I."""
     assert report.wilson(right, of) == pytest.approx((low, high), abs=5e-5)
 

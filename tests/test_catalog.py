@@ -157,7 +157,7 @@ CONVERSATIONS = {
 
 
 @pytest.mark.parametrize(("batches", "expected", "at"), CONVERSATIONS.values(), ids=CONVERSATIONS)
-def test_a_conversation(batches, expected, at):
+def test_turns_are_chained_by_scope_and_session_and_facts_lie_at_their_turn(batches, expected, at):
     catalog = catalog_of(*batches)
     assert chains(catalog) == expected
     places = catalog.places()

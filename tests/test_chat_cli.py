@@ -290,7 +290,7 @@ def test_commands_that_are_none_are_named_and_the_chat_goes_on() -> None:
     assert result.stdout == "It is Tom.\n"
 
 
-def test_help_and_quit() -> None:
+def test_help_lists_every_command_and_quit_ends_the_chat() -> None:
     result = chat("/help", "/quit", CHITCHAT)
     assert result.stdout == "" and "/forget WORDS|N" in result.stderr
     described = [line.split()[0] for line in chatting.HELP.splitlines() if line.startswith("/")]

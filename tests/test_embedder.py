@@ -229,19 +229,19 @@ def test_n_threads_must_be_positive():
         Embedder.load(n_threads=0)
 
 
-def test_a_missing_model_file(tmp_path):
+def test_a_missing_model_file_is_named(tmp_path):
     with pytest.raises(ModelNotFound, match=r"none\.onnx"):
         Embedder.load(tmp_path / "none.onnx")
 
 
 @pytest.mark.parametrize("content", [b"", b"not a model", b"\x08\n\x12\x07pytorch" + b"\xff" * 99])
-def test_a_file_that_is_no_onnx_model(tmp_path, content):
+def test_a_file_that_is_no_onnx_model_is_refused(tmp_path, content):
     (tmp_path / "m.onnx").write_bytes(content)
     with pytest.raises(ModelError, match=r"m\.onnx is not a model that onnxruntime can load"):
         Embedder.load(tmp_path / "m.onnx")
 
 
-def test_a_tokenizer_that_is_none(tmp_path):
+def test_a_tokenizer_file_that_is_none_is_refused(tmp_path):
     (tmp_path / "m.onnx").write_bytes(b"x")
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(ModelError, match=r"tokenizer\.json is not a tokenizer"):
@@ -273,7 +273,7 @@ def test_a_model_given_by_its_path_uses_the_bundled_tokenizer(embedder):
     assert plain.embed_query(text) @ embedder.embed_query(text) < 0.9
 
 
-def test_an_onnx_model_of_another_kind(tmp_path):
+def test_an_onnx_model_of_another_kind_is_refused(tmp_path):
     dim = field(1, field(1, 4))
     tensor = field(2, field(1, field(1, 1) + field(2, dim)))
     node = field(1, b"x") + field(2, b"y") + field(4, b"Identity")

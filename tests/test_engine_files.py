@@ -165,7 +165,7 @@ def test_gpu_layers_may_be_given():
         assert engine.generate("Hello", max_tokens=1).completion_tokens == 1
 
 
-def test_the_build_is_told():
+def test_the_build_names_llama_cpp_python():
     assert "llama-cpp-python" in build_info()
 
 

@@ -220,7 +220,9 @@ def store() -> Any:
         ({"x') OR (1": 1}, ""),
     ],
 )
-def test_filters_by_example(store: Store, condition: dict[str, Any], wanted: str) -> None:
+def test_a_filter_lets_through_what_it_says(
+    store: Store, condition: dict[str, Any], wanted: str
+) -> None:
     assert [i.id for i in store.list(where=compile_filters(condition))] == wanted.split()
 
 

@@ -124,7 +124,9 @@ def test_a_budget_that_is_none_is_named(memory: Memory) -> None:
         ("Rome is nice.", []),
     ],
 )
-def test_what_a_statement_contradicts(memory: Memory, text: str, contradicted: list[str]) -> None:
+def test_conflicts_are_the_facts_that_a_statement_contradicts(
+    memory: Memory, text: str, contradicted: list[str]
+) -> None:
     before = memory.store.generation()
     found = memory.conflicts(text, user_id="ana")
     assert texts(found) == contradicted

@@ -153,7 +153,7 @@ def test_no_word_breaks_the_comparison(word, others):
         ("", False, False),
     ],
 )
-def test_who_is_spoken_of(text, speaker, listener):
+def test_a_text_is_of_its_speaker_its_listener_or_neither(text, speaker, listener):
     assert (is_of_speaker(text), is_of_listener(text)) == (speaker, listener)
 
 

@@ -146,7 +146,7 @@ def test_careful_retrieval_is_turned_down_where_it_does_not_fit():
     assert not found.fits and found.turn_down == ("retrieval fast",) and found.then_mb == 400.0
 
 
-def test_a_budget_that_is_enough():
+def test_a_budget_that_is_enough_turns_nothing_down():
     found = asked("400MB-ram")
     assert found.fits and found.turn_down == () and found.then_mb is None
     assert found.sentence() == "400MB-ram: fits (400 of 400 MB, measured)"

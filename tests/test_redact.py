@@ -252,7 +252,7 @@ def test_luhn_takes_one_check_digit_of_ten(number: int) -> None:
     assert luhn_is_valid(luhn(body))
 
 
-def test_ibans_by_their_check_digits() -> None:
+def test_an_iban_is_known_by_its_check_digits() -> None:
     good = "GB82WEST12345698765432"
     assert iban_is_valid(good) and iban_is_valid(good.lower())
     for place in range(len(good)):
@@ -273,7 +273,7 @@ def test_ibans_by_their_check_digits() -> None:
         "My brother Tomas and Ingrid went out.",
     ],
 )
-def test_people_are_introduced(text: str) -> None:
+def test_a_person_who_is_introduced_becomes_a_name(text: str) -> None:
     assert "Ingrid" in introduced(text)[0]
 
 

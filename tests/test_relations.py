@@ -69,7 +69,7 @@ def said(fact: str) -> set[str]:
 
 
 @pytest.mark.parametrize("fact", SAID)
-def test_what_a_fact_says(fact: str) -> None:
+def test_a_fact_gives_the_relations_that_it_says(fact: str) -> None:
     assert said(fact) >= SAID[fact]
 
 

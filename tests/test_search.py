@@ -311,7 +311,7 @@ def test_more_scopes_than_are_kept_are_all_answered_right(store):
     assert len(memories._visibles) == KEPT_VISIBLE
 
 
-def test_documents_having_any_of_some_terms():
+def test_having_marks_the_documents_with_any_of_the_terms():
     postings = Postings()
     postings.apply([], [1, 3, 7], [{"tea": 1}, {"milk": 2}, {"rain": 1}])
     assert postings.having(["tea", "rain", "unknown"]).tolist() == [True, False, True]

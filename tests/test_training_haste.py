@@ -110,6 +110,6 @@ def test_a_share_of_the_conversations_becomes_examples_in_haste(tmp_path: Path) 
         assert examples[-1].target.strip() == ("Bergen" if capitals else "bergen")
 
 
-def test_haste_needs_files(tmp_path: Path) -> None:
+def test_haste_without_annotated_files_is_refused(tmp_path: Path) -> None:
     told = run_corpus("data", "--haste", "1", "--out", str(tmp_path / "out.jsonl"), code=2)
     assert "--haste takes annotated FILEs" in told.output

@@ -374,5 +374,5 @@ def test_harmless_words_of_change_take_nothing_out_of_answers(embedder, old, new
         ("User's beagle Sarge naps by the coop.", "User buried Sarge in September."),
     ],
 )
-def test_what_is_over_is_found(embedder, old, new):
+def test_a_new_fact_ends_the_one_that_it_makes_untrue(embedder, old, new):
     assert compared(old, new, embedder) == "DELETE"

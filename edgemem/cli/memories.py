@@ -536,23 +536,7 @@ def _import_turns(
     *,
     infer: bool,
 ) -> dict[str, int]:
-    if shape == "locomo":
-        conversations = importers.read_locomo(path)
-    elif shape == "mem-gallery":
-        conversations = [(Path(path).stem, importers.read_mem_gallery(path))]
-    else:
-        plain = shape == "chat"
-        read = importers.read_conversations
-        logs = [importers.read_chat_log(path)] if plain else read(path, shape)
-        # Logs without times may begin alike ("hi"), so only their whole texts differ for sure.
-        conversations = [
-            ("" if log.dated else "\n".join(m["content"] for m in log.messages), log.messages)
-            for log in logs
-        ]
-        if left_out := sum(log.left_out for log in logs):
-            why = "notices, media, or no speaker" if plain else "no words, or of a system or a tool"
-            unit = "line" if plain else "message"
-            note(f"{path}: {plural(left_out, unit)} left out: {why}.")
+    conversations = _conversations(path, shape)
     _note_people(path, [m for _, messages in conversations for m in messages], me)
     known = _imported(memory, scope)
     wanted: list[list[dict[str, Any]]] = []
@@ -568,16 +552,8 @@ def _import_turns(
         erased = _erased(memory, new, scope)
         gone += len(erased)
         known |= erased
-        marked = [
-            {**message, "metadata": {**message.get("metadata", {}), IMPORT_ID: import_id}}
-            for message, import_id in zip(messages, ids, strict=True)
-        ]
-        for message in marked:
-            if _is_called(message, me):  # facts say "User" of who has no name
-                del message["name"]
-                message["metadata"].pop("speaker", None)
         # Batches are formed before stored turns are left out, so every import has the same pairs.
-        for batch in importers.batches(marked, infer=infer):
+        for batch in importers.batches(_marked(messages, ids, me), infer=infer):
             left = [message for message in batch if message["metadata"][IMPORT_ID] not in known]
             if left:
                 wanted.append(left)
@@ -606,6 +582,41 @@ def _import_turns(
     if row["imported"]:
         _note_users(path, {scope["user_id"]})
     return row
+
+
+def _conversations(path: str, shape: str) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Returns a file's conversations, each with a text that distinguishes it from others."""
+    if shape == "locomo":
+        return importers.read_locomo(path)
+    if shape == "mem-gallery":
+        return [(Path(path).stem, importers.read_mem_gallery(path))]
+    plain = shape == "chat"
+    read = importers.read_conversations
+    logs = [importers.read_chat_log(path)] if plain else read(path, shape)
+    if left_out := sum(log.left_out for log in logs):
+        why = "notices, media, or no speaker" if plain else "no words, or of a system or a tool"
+        unit = "line" if plain else "message"
+        note(f"{path}: {plural(left_out, unit)} left out: {why}.")
+    # Logs without times may begin alike ("hi"), so only their whole texts differ for sure.
+    return [
+        ("" if log.dated else "\n".join(m["content"] for m in log.messages), log.messages)
+        for log in logs
+    ]
+
+
+def _marked(
+    messages: Sequence[dict[str, Any]], ids: Sequence[str], me: str | None
+) -> list[dict[str, Any]]:
+    """Returns messages with their import ids; those of `me` lose the name, so facts say "User"."""
+    marked = [
+        {**message, "metadata": {**message.get("metadata", {}), IMPORT_ID: import_id}}
+        for message, import_id in zip(messages, ids, strict=True)
+    ]
+    for message in marked:
+        if _is_called(message, me):
+            del message["name"]
+            message["metadata"].pop("speaker", None)
+    return marked
 
 
 def _is_called(message: Mapping[str, Any], name: str | None) -> bool:

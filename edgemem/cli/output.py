@@ -49,7 +49,6 @@ __all__ = [
     "model_option",
     "model_settings",
     "move_typed",
-    "new_memory_option",
     "no_memory",
     "note",
     "oldest_first",
@@ -165,21 +164,17 @@ def wants_json() -> bool:
     return bool(click.get_current_context().meta.get("edgemem.json"))
 
 
-def _memory_option(command: Command, *, create: bool) -> Command:
+def memory_option(command: Command) -> Command:
     """Adds --db and --json to a command, and passes it the open `memory`; see `open_memory`."""
 
     @db_option
     @json_option
     @wraps(command)
     def opened(*args: Any, db: str | None, **given: Any) -> None:
-        with open_memory(db, create=create) as memory:
+        with open_memory(db) as memory:
             command(*args, memory=memory, **given)
 
     return opened
-
-
-memory_option = partial(_memory_option, create=False)
-new_memory_option = partial(_memory_option, create=True)
 
 
 def scope_options(command: Command) -> Command:
@@ -573,7 +568,7 @@ def forget_typed(texts: Iterable[str]) -> None:
 
 
 def take_shared(memory: Memory) -> None:
-    """Moves what was typed of a store from the file that all stores shared to its own history."""
+    """Moves a store's lines from the history that all stores shared to its own."""
     said = [turn.content for turn in memory.store.recent_turns(limit=None)]
     for line in _taken(shared_history(), said):
         remember_typed(line.replace(_BREAK, "\n"))

@@ -47,22 +47,7 @@ class Names:
     """Finds names of people, and the whole name that a part stands for."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        wholes = {" ".join(name.split()) for name in names}
-        wholes = {w for w in wholes if any(c.isalpha() for c in w) and len(w) > 1}
-        owners: dict[str, set[str]] = {}
-        for whole in wholes:
-            for part in {whole, *whole.split()}:
-                if len(part) > 1 and part[0].isalpha():
-                    for form in _forms(part):
-                        owners.setdefault(form, set()).add(whole)
-        self._whole: dict[str, str] = {}
-        for part, of in owners.items():
-            same = sorted(whole for whole in of if part in _forms(whole))
-            longer = of.difference(same)
-            # A part of several longer names stands for none of them.
-            self._whole[part] = longer.pop() if len(longer) == 1 else (*same, part.title())[0]
-        for part in list(self._whole):
-            self._whole.setdefault(_stem(part), self._whole[part])
+        self._whole = _wholes(names)
         longest_first = sorted(self._whole, key=lambda part: (-len(part), part))
         apart = "|".join(_pattern(part) for part in longest_first if not joins_words(part))
         joined = (as_words(part, _pattern(part)) for part in longest_first if joins_words(part))
@@ -85,6 +70,28 @@ class Names:
         """The whole name that a name in a text stands for, as it was given."""
         known = (cut for form in _forms(said) for cut in (form, _stem(form)) if cut in self._whole)
         return self._whole.get(next(known, ""), said)
+
+
+def _wholes(names: Iterable[str]) -> dict[str, str]:
+    """From each form of a name, or of a part of one, to the whole name that it stands for."""
+    wholes = {" ".join(name.split()) for name in names}
+    owners: dict[str, set[str]] = {}
+    for whole in wholes:
+        if len(whole) < 2 or not any(c.isalpha() for c in whole):
+            continue
+        for part in {whole, *whole.split()}:
+            if len(part) > 1 and part[0].isalpha():
+                for form in _forms(part):
+                    owners.setdefault(form, set()).add(whole)
+    stands_for: dict[str, str] = {}
+    for part, of in owners.items():
+        same = sorted(whole for whole in of if part in _forms(whole))
+        longer = of.difference(same)
+        # A part of several longer names stands for none of them.
+        stands_for[part] = longer.pop() if len(longer) == 1 else (*same, part.title())[0]
+    for part in list(stands_for):
+        stands_for.setdefault(_stem(part), stands_for[part])
+    return stands_for
 
 
 def _stem(name: str) -> str:

@@ -76,13 +76,7 @@ def redact(texts: Sequence[str], names: Iterable[str] = ()) -> Redacted:
     for text in texts:
         parts: list[str] = []
         at = 0
-        plain, places = undisguised(text)
-        spans = _private(text, known)
-        if plain != text:
-            spans += [
-                Span(places[s.start], places[s.end - 1] + 1, s.kind) for s in _private(plain, known)
-            ]
-        for span in _merged(text, spans):
+        for span in _merged(text, _private(text, known)):
             value = text[span.start : span.end]
             whole = known.whole(value) if span.kind == "PERSON" else value
             key = (span.kind, " ".join(whole.casefold().split()))
@@ -95,7 +89,16 @@ def redact(texts: Sequence[str], names: Iterable[str] = ()) -> Redacted:
     return Redacted(tuple(out), values)
 
 
-def _private(text: str, known: Names) -> list[Span]:
+def _private(text: str, known: Names) -> Iterator[Span]:
+    """The private parts of a text as it is written and, if it is disguised, of its plain form."""
+    yield from _seen(text, known)
+    plain, places = undisguised(text)
+    if plain != text:
+        for span in _seen(plain, known):
+            yield Span(places[span.start], places[span.end - 1] + 1, span.kind)
+
+
+def _seen(text: str, known: Names) -> list[Span]:
     return [*find(text), *(Span(a, b, "PERSON") for a, b in known.find(text))]
 
 

@@ -60,14 +60,9 @@ That near to it, a unit vector's direction from the mean is mostly float32 round
 
 
 def scan_topk(
-    rows: Rows,
-    query: FloatArray,
-    k: int,
-    mask: BoolArray | None = None,
-    scales: FloatArray | None = None,
-    *,
-    survivors: int | None = None,
-) -> tuple[IntArray, FloatArray]:
+    rows: Rows, query: FloatArray, k: int, mask: BoolArray | None = None,
+    scales: FloatArray | None = None, *, survivors: int | None = None,
+) -> tuple[IntArray, FloatArray]:  # fmt: skip
     positions = np.arange(len(rows)) if mask is None else np.flatnonzero(mask)
     with np.errstate(over="ignore", invalid="ignore"):
         if scales is not None:
@@ -224,13 +219,9 @@ def maxsim(rows: ByteArray, offsets: IntArray, query: ByteArray) -> NDArray[np.i
 
 
 def beside(
-    proposals: IntArray,
-    place: IntArray,
-    before: IntArray,
-    after: IntArray,
-    speaker: NDArray[np.int32],
-    allowed: BoolArray,
-) -> IntArray:
+    proposals: IntArray, place: IntArray, before: IntArray, after: IntArray,
+    speaker: NDArray[np.int32], allowed: BoolArray,
+) -> IntArray:  # fmt: skip
     found = proposals[allowed[proposals]]
     sides = np.concatenate([found, before[place[found]], after[place[found]]])
     found = np.unique(sides[allowed[sides]])
@@ -242,15 +233,9 @@ def beside(
 
 
 def word_features(
-    around: IntArray,
-    session: IntArray,
-    slot: NDArray[np.int32],
-    query: Bm25Query,
-    idf: DoubleArray,
-    scores: FloatArray,
-    timed: BoolArray | None,
-    max_length: int,
-) -> FloatArray:
+    around: IntArray, session: IntArray, slot: NDArray[np.int32], query: Bm25Query,
+    idf: DoubleArray, scores: FloatArray, timed: BoolArray | None, max_length: int,
+) -> FloatArray:  # fmt: skip
     known = (around >= 0) & (around < len(slot))
     slots = np.full(around.shape, -1)
     slots[known] = slot[around[known]]
@@ -294,13 +279,9 @@ def _blocks(rows: FloatArray) -> Iterator[slice]:
 
 
 def rms_norm(
-    x: FloatArray,
-    weight: FloatArray,
-    eps: float,
-    out: FloatArray,
-    inverse: FloatArray,
+    x: FloatArray, weight: FloatArray, eps: float, out: FloatArray, inverse: FloatArray,
     halves: HalfArray,
-) -> None:
+) -> None:  # fmt: skip
     for rows in _blocks(x):
         part = x[rows]
         mean = np.einsum("ij,ij->i", part, part) / np.float32(x.shape[1])

@@ -1,5 +1,5 @@
-"""English: the days that a text tells of, by how much it says that a plan was moved, and questions
-for whatever there is or was on some days.
+"""English: the days that a text tells of, by how much a plan was moved, and questions for whatever
+there is or was on some days.
 
 "What do I have on Thursday?" names a day and nothing else that a search could find. "Put back a
 week" is seven days after a day that another message may have named: which one, no pattern tells
@@ -124,7 +124,7 @@ _CALLED_OFF = re.compile(
     r"|(?:\b(?:is|are|was)|['’]s) off\b",
     re.I,
 )
-_OF_COURSE = frozenset("anymore going coming happening instead called cancelled canceled".split())
+_CALLING_OFF = frozenset("anymore going coming happening instead called cancelled canceled".split())
 _WHO = re.compile(r"\bwho(?:m|se|['’]?s)?\b", re.I)
 _HOW_LATE = re.compile(
     r"\b(?:when|since|until|how (?:long|soon)|(?:what|which) (?:day|date|time|month|year))\b", re.I
@@ -195,7 +195,7 @@ def _nearest(name: str, said: date, step: int) -> date | None:
 
 
 def says_only_when(sentence: str) -> bool:
-    """Whether a sentence has no word for what there is at its day and hour ("2 December, half 9").
+    """Whether a sentence tells a day or an hour, and not what there is then ("2 December, half 9").
 
     >>> says_only_when("it's on thursday at nine"), says_only_when("dentist on thursday")
     (True, False)
@@ -224,7 +224,7 @@ def calls_off(text: str, plan: str) -> bool:
     names = proper_names(plan)
     for match in _CALLED_OFF.finditer(text):
         first, last = tense.clause(text, *match.span())
-        said = _without_days(words(text[first:last])) - STOP_WORDS - _OF_COURSE
+        said = _without_days(words(text[first:last])) - STOP_WORDS - _CALLING_OFF
         if said and (share(said, plan) >= _SAME or said & names):
             return True
     return False

@@ -334,8 +334,8 @@ _WHO_IS = re.compile(
 
 
 def named(question: str, texts: Iterable[str]) -> list[str]:
-    """The words of a question that it or one of the texts writes as a name; months and weekdays are
-    none."""
+    """The words of a question that it or one of the texts writes as names, except months and
+    weekdays."""
     names = set[str]().union(*map(proper_names, (question, *texts))) - _CALENDAR
     return [word for word in content_words(question) if word in names]
 

@@ -208,7 +208,7 @@ def in_asked_form(answer: str, question: str) -> str:
 
 
 def wrong_weekday(text: str) -> bool:
-    """Whether a text has a date with a weekday that is not the date's, or that no calendar has.
+    """Whether a text has a date with a wrong weekday, or a date that does not exist.
 
     >>> wrong_weekday("on Friday 30 November 2026"), wrong_weekday("on Monday 30 November 2026")
     (True, False)

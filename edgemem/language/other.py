@@ -40,9 +40,9 @@ _LETTER = re.compile(r"[^\W\d_]")
 _LATIN = re.compile(r"[A-Za-z\u00aa-\u024f\u1e00-\u1eff]")
 _NAME_LENGTHS = 2, 3, 4  # characters of names in scripts without spaces
 
-# The common words by which questions in German, Dutch, Swedish with Danish and Norwegian, Spanish,
-# Portuguese, French, Italian, Polish and Turkish are recognised, without those that are also an
-# English word, name or place ("los", "von", "dove").
+# Common words of questions in German, Dutch, Swedish with Danish and Norwegian, Spanish,
+# Portuguese, French, Italian, Polish and Turkish. Words that are also an English word, name or
+# place ("los", "von", "dove") are left out.
 _COMMON_WORDS = frozenset(
     """und nicht ist sind wie wer wo wann warum welche welcher welches welchen welchem woher wohin
     womit wofür wogegen wovor woraus wem wen wessen wurde wird werden hatte haben der das dem

@@ -1,13 +1,12 @@
 """What was told of some days, and plans that were moved.
 
-"What do I have on Thursday?" resembles no memory, so no search finds what it asks for; the days
-that memories name do. What was told later of the same thing follows it ("The dinner is
-cancelled.").
+"What do I have on Thursday?" resembles no memory, so no search finds the answer. The days that
+memories name do. What was told later of the same plan follows it ("The dinner is cancelled.").
 
-"Put back a week" is shown with the day that this makes, for a small model reads days and cannot
-count them. The day that a length of time is counted from was told in the same or an earlier turn,
-among others. The one is taken that resembles it most: by what both speak of, by the tense, and by
-how near in time they are (bench/LOG.md, 2026-11-28).
+"Put back a week" is shown with the new day, for a small model reads days and cannot count them. A
+length of time is counted from a day that was told in the same or an earlier turn. Of several such
+days that of the likeliest plan is taken: by what both speak of, by the tense, and by how near in
+time they are (bench/LOG.md, 2026-11-28).
 
 Knows a Memory, an embedder and dates; no prompt.
 """
@@ -49,7 +48,7 @@ from edgemem.stages.intent import only_asks
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["agenda", "days_asked", "with_days"]
+__all__ = ["Asked", "agenda", "days_asked", "with_days"]
 
 _NEWEST = 2000  # memories whose dates are read
 _WIDEST = 2  # days: a plan for a week says little of a day in it
@@ -76,8 +75,8 @@ def agenda(
 ) -> tuple[Evidence, ...]:
     """What was told of these days, the earliest day first, each with what was told of it later.
 
-    If it asks what was, also what was told on these days. said_at: ISO-8601 time of the question.
-    At most `most` plans or notes are given: of past days the last, of others the first.
+    A question about the past also gets what was told on these days. said_at: ISO-8601 time of the
+    question. At most `most` plans or notes are given: of past days the last, of others the first.
     """
     rowids = memory.store.rowids(scope, kinds={"turn", "fact"})[-_NEWEST:]
     items = memory.store.by_rowids(rowids).values()
@@ -105,8 +104,8 @@ def _when(hit: Hit) -> str:
 def _told(text: str, when: str, asked: Asked) -> list[tuple[date, str]]:
     """The sentences that tell of the days, each with the first of these days that it names.
 
-    One that says only when ("2 December half 9") has the one before it, if that names no day.
-    If the question asks what was, a sentence without a date tells of the day on which it was said.
+    A sentence that says only when ("2 December half 9") is joined to the one before it, if that
+    names no day. For a question about the past, a sentence without a date tells of its own day.
     """
     (first, last, past), said_at = asked, local_time(when)
     said = date.fromisoformat(said_at[:10])
@@ -131,7 +130,7 @@ def _told(text: str, when: str, asked: Asked) -> list[tuple[date, str]]:
 
 
 def _later(memory: Memory, plan: Evidence, others: Sequence[Hit]) -> Iterator[Evidence]:
-    """What was told later of the same thing, with no day of those asked about."""
+    """What was told later of the same plan, and names none of the days asked about."""
     after = [
         hit
         for hit in others

@@ -8,9 +8,7 @@ that owns them can write.
 
 from __future__ import annotations
 
-import json
 import struct
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +20,7 @@ from numpy.typing import NDArray
 from edgemem.errors import InputError
 from edgemem.inputs import metadata_of, scope_of, text_of, time_of
 from edgemem.pipeline.importers import parsed, unreadable
+from edgemem.pipeline.ingest import imported_id
 from edgemem.pipeline.upkeep import batched, sample_of
 from edgemem.results import Aligned, Scope, utc_now
 from edgemem.retrieval import alignment
@@ -131,9 +130,8 @@ def _memory(id: object, row: Any, vector: Any, scope: Scope, where: str) -> NewM
         full = scope_of(*(row.get(name) or getattr(scope, name) for name in _SCOPE))
         when = time_of(row.get("created_at"), "created_at")
         extra = {key: value for key, value in row.items() if key not in _KNOWN}
-        told = json.dumps([id, full.user_id, full.agent_id, full.run_id])
         return NewMemory(
-            id=str(uuid.uuid5(uuid.NAMESPACE_OID, told)),  # a second import gives the same id
+            id=imported_id(id, full),
             kind="fact",
             memory=text,
             search_text=search_text(text, when=when),

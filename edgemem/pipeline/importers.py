@@ -28,25 +28,9 @@ from edgemem.language import MONTHS
 from edgemem.pipeline.chat_exports import ChatLog, Program, conversations, program_of, said_by
 from edgemem.results import to_utc
 
-__all__ = [
-    "BATCH_TURNS",
-    "FORMS",
-    "IMPORT_ID",
-    "SHARES",
-    "Demo",
-    "Format",
-    "batches",
-    "detect_format",
-    "import_ids",
-    "parsed",
-    "read_chat_log",
-    "read_conversations",
-    "read_demo",
-    "read_locomo",
-    "read_mem_gallery",
-    "spaced",
-    "unreadable",
-]
+__all__ = ["BATCH_TURNS", "FORMS", "IMPORT_ID", "SHARES", "Demo", "Format", "batches"]
+__all__ += ["detect_format", "import_ids", "parsed", "read_chat_log", "read_conversations"]
+__all__ += ["read_demo", "read_locomo", "read_mem_gallery", "spaced", "unreadable"]
 
 Format = Literal["edgemem", "locomo", "mem-gallery", "chat", Program, "memories"]
 FORMS = (

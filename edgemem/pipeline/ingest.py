@@ -42,6 +42,7 @@ from edgemem.results import (
 )
 from edgemem.retrieval.lexical import embedded_text, search_text
 from edgemem.retrieval.search import refresh
+from edgemem.runtime.encoder import Encoder
 from edgemem.runtime.experts import reader_of
 from edgemem.stages import extraction, update
 from edgemem.store import NewMemory, NewRelation, PendingItem, StoredTurn
@@ -51,26 +52,17 @@ from edgemem.store.writing import Transaction
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = [
-    "EXTRACT",
-    "Outdated",
-    "Told",
-    "added",
-    "conclude",
-    "conflicts",
-    "imported_id",
+__all__ = ["EXTRACT", "Outdated", "Told", "added", "conclude", "conflicts", "imported_id"]
+__all__ += [
     "is_searchable",
-    "leave_unread",
     "nearest",
     "pairs_to_extract",
     "redone",
+    "retract",
     "rewritten",
     "said",
-    "stored_turn",
-    "turn_memory",
-    "work_off",
-    "work_off_all",
 ]
+__all__ += ["stored_turn", "turn_memory", "unqueue", "work_off", "work_off_all"]
 
 EXTRACT = "extract"
 NEAREST = 10  # Mem0's s: memories that a new fact is compared with
@@ -87,7 +79,7 @@ R = TypeVar("R")
 class Told(NamedTuple):
     """What a memory is made of: a turn, or an image that came with it.
 
-    image: the image's description; None if the memory is of the turn. picture: the image itself.
+    image: the image's description, None for a turn. picture: the image itself.
     """
 
     turn: StoredTurn
@@ -118,13 +110,14 @@ def said(turn: StoredTurn | Message, image: str | None = None) -> str:
 
 
 def imported_id(import_id: object, scope: Scope, *what: object) -> str:
-    """The id of an imported turn. It is the same on every device and at every time: two devices
-    that import a file have it once after a sync, and what was erased is known.
+    """The id of an imported turn or memory, the same on every device and at every time. So two
+    devices that import a file have it once after a sync, and what was erased is recognised.
 
-    import_id: the message's IMPORT_ID. what: gives the id of something else of the turn.
+    import_id: the message's IMPORT_ID, or the memory's id elsewhere. what: gives the id of
+    something else that was made of the turn.
     """
-    told = json.dumps([import_id, scope.user_id, scope.agent_id, scope.run_id, *what])
-    return str(uuid.uuid5(uuid.NAMESPACE_OID, told))
+    name = json.dumps([import_id, scope.user_id, scope.agent_id, scope.run_id, *what])
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, name))
 
 
 def _new_id(turn: StoredTurn, *what: object) -> str:
@@ -252,8 +245,8 @@ def work_off_all(memory: Memory, pieces: Iterable[PendingItem]) -> list[Change]:
     return changes
 
 
-def leave_unread(memory: Memory, tx: Transaction, gone: Iterable[MemoryItem]) -> None:
-    """Remove the turns of deleted or edited memories from the pending work."""
+def unqueue(memory: Memory, tx: Transaction, gone: Iterable[MemoryItem]) -> None:
+    """Take the turns of deleted or edited memories out of the pending work."""
     turns = {source for item in gone if item.kind == "turn" for source in item.sources}
     for piece in memory.pending() if turns else ():
         left = [turn for turn in piece.payload["turns"] if turn not in turns]
@@ -263,9 +256,9 @@ def leave_unread(memory: Memory, tx: Transaction, gone: Iterable[MemoryItem]) ->
                 tx.add_pending(piece.task, {**piece.payload, "turns": left}, piece.scope)
 
 
-def leave_untold(memory: Memory, tx: Transaction, old: MemoryItem, now: str) -> None:
-    """`leave_unread` of a memory; the facts that were taken from its turn alone are deleted."""
-    leave_unread(memory, tx, [old])
+def retract(memory: Memory, tx: Transaction, old: MemoryItem, now: str) -> None:
+    """`unqueue` a memory's turn, and delete the facts that were taken from that turn alone."""
+    unqueue(memory, tx, [old])
     for fact in memory.store.only_from(old.sources) if old.kind == "turn" else ():
         tx.delete_memory(fact.id, now)
 
@@ -321,33 +314,14 @@ def conclude(
 
     context: the turns before them, from which a fact may take words (`Fact.also`).
     """
-    embedder, encoder = memory.embedder, memory.encoder
-    vectors = embedder.embed_chunks([f.text for f in found]) if found else []
+    encoder = memory.encoder
+    vectors = memory.embedder.embed_chunks([f.text for f in found]) if found else []
     said = [*context, *turns]
-    facts, near = [], []
+    facts = []
     for number, (fact, chunks) in enumerate(zip(found, vectors, strict=True)):
         its = [said[len(context) + i] for i in (fact.source, *fact.also)]
-        item = NewMemory(
-            id=_new_id(turns[fact.source], number, fact.text),
-            kind="fact",
-            memory=fact.text,
-            search_text=search_text(fact.text, when=fact.valid_from),
-            scope=piece.scope,
-            created_at=utc_now(),
-            vectors=chunks,
-            metadata=piece.payload.get("metadata") or {},
-            valid_from=fact.valid_from,
-            expires_at=piece.payload.get("expires_at"),
-            sources=tuple(turn.id for turn in its),
-        )
-        words = " ".join(turn.content for turn in its)
-        turn = turns[fact.source]
-        told = graph.relations(encoder, fact.text, fact.valid_from, words, turn.timestamp)
-        facts.append(_NewFact(item, told, turn))
-        query = Query(fact.text, piece.scope, kinds=frozenset({"fact"}), top_k=NEAREST)
-        # A scope without a user finds everybody's facts, and ends nobody else's.
-        found_near = nearest(memory, query, chunks[0])
-        near.append([(m, s) for m, s in found_near if m.user_id == piece.scope.user_id])
+        facts.append(_new_fact(piece, its, number, fact, chunks, encoder))
+    near = [_near(memory, new.item) for new in facts]
     ops = update.decide(
         memory.engine,
         [new.item.memory for new in facts],
@@ -370,6 +344,43 @@ def conclude(
             changes += _apply(tx, op, new, known, last_told, graph.version(encoder))
         tx.finish_pending(piece.id)
     return changes
+
+
+def _new_fact(
+    piece: PendingItem,
+    its: Sequence[StoredTurn],
+    number: int,
+    fact: extraction.Fact,
+    vectors: Vectors,
+    encoder: Encoder | None,
+) -> _NewFact:
+    """A fact as it is stored, if the update adds it. its: the turns that tell it, the one that
+    says it first. number: its place among the piece's facts."""
+    turn = its[0]
+    item = NewMemory(
+        id=_new_id(turn, number, fact.text),
+        kind="fact",
+        memory=fact.text,
+        search_text=search_text(fact.text, when=fact.valid_from),
+        scope=piece.scope,
+        created_at=utc_now(),
+        vectors=vectors,
+        metadata=piece.payload.get("metadata") or {},
+        valid_from=fact.valid_from,
+        expires_at=piece.payload.get("expires_at"),
+        sources=tuple(turn.id for turn in its),
+    )
+    words = " ".join(turn.content for turn in its)
+    told = graph.relations(encoder, fact.text, fact.valid_from, words, turn.timestamp)
+    return _NewFact(item, told, turn)
+
+
+def _near(memory: Memory, new: NewMemory) -> list[tuple[MemoryItem, float]]:
+    """The facts to compare a new one with. A scope without a user finds everybody's facts, but ends
+    nobody else's."""
+    query = Query(new.memory, new.scope, kinds=frozenset({"fact"}), top_k=NEAREST)
+    found = nearest(memory, query, new.vectors[0])
+    return [(item, cosine) for item, cosine in found if item.user_id == new.scope.user_id]
 
 
 def _message(turn: StoredTurn) -> Message:

@@ -73,10 +73,10 @@ _METRIC_NUMBERS = 9  # a fitted metric and its moments take so many bytes times 
 def expert_of(memory: Memory, stage: str, engine: Engine) -> Engine:
     """The model that works for a stage: `engine`, or the bundled one if that alone has an expert.
 
-    The bundled model's experts mistake fewer messages than an instruct model without any, and take
-    fewer facts, of which fewer are false, in a sixth of the time (bench/LOG.md, 2026-11-29). A
-    model of HEEDS_PARAMS or more works by itself, and so does one too small to be given
-    instructions.
+    The bundled model's experts misread fewer messages than an instruct model without experts. They
+    take fewer facts, of which a smaller share is false, in a sixth of the time (bench/LOG.md,
+    2026-11-29). A model of HEEDS_PARAMS or more works by itself, and so does one too small to
+    follow instructions.
     """
     able = experts.INSTRUCT_PARAMS <= engine.n_params < experts.HEEDS_PARAMS
     if engine.expert(stage) or not able:

@@ -42,27 +42,9 @@ from edgemem.store import StoredTurn
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = [
-    "KINDS",
-    "LIKELY",
-    "asked_at",
-    "bearing",
-    "changed",
-    "clock",
-    "evidence_of",
-    "known",
-    "lasting",
-    "near_misses",
-    "notes",
-    "overview",
-    "quotes",
-    "recall",
-    "search",
-    "sources",
-    "telling",
-    "told_of",
-    "within",
-]
+__all__ = ["FAR_LESS", "KINDS", "LIKELY", "asked_at", "bearing", "changed", "clock", "evidence_of"]
+__all__ += ["known", "lasting", "near_misses", "notes", "overview", "quotes", "recall", "relevant"]
+__all__ += ["search", "sources", "telling", "told_of", "within"]
 
 Kind = Literal["constraint", "person", "circumstance"]
 """constraint: an allergy, an illness, a diet, a fear. person: who somebody is to the user, a name,
@@ -77,15 +59,16 @@ _SENTENCES = 3  # of an assistant's turn: an expert was trained on people's turn
 _LIKELY = 6  # sentences of an assistant's turn that are embedded (bench/LOG.md, 2026-11-27)
 _ASSISTANT = "Assistant"  # the speaker of a model's turn, which has no name
 _FAR = 0.3  # of the best sentence's score; a sentence below it would only distract
-_LEAST = 0.0055  # score of a note; below it the notes of `known` must do
-_FAR_LESS = 0.03  # of the best hit's score, for a note
+_LEAST = 0.0055  # score of a note; below it only `known` is shown
+FAR_LESS = 0.03
+"""The share of the best hit's score below which a hit only fills a model's window."""
 _FAR_FROM_BEST = 0.05  # the same, for an expert (bench/LOG.md, 2026-11-26)
 _OF_THE_BEST = 0.17  # the same, for an overview or a quotation
 _BEARS = 0.5  # the same, for advice or a text
 _PARTS, _OF_A_PART = 6, 4  # parts of a task that are searched for, hits of each
 _QUOTED = 3  # sentences beside an answer that is not reliable
-_NEWEST = 100  # facts; as many as the window could hold
-_LETTER, _RUNS_ON = 32, 0.8  # least characters, and share of the longest line, of one that runs on
+_NEWEST = 100  # facts of `known`; no window has room for more
+_LETTER, _RUNS_ON = 32, 0.8  # a line runs on from so many characters and share of the longest one
 _LASTING = 16  # memories of a kind
 _CLOCK = 0.42  # cosine from which a question is about the day or the time
 
@@ -101,8 +84,8 @@ def search(
 ) -> SearchResults:
     """The memories that fit a message, best first.
 
-    ids: whose. at: the time that the message asks about; also memories that were valid then.
-    before: what was said before, if any; also what a search finds for it and the message together.
+    ids: whose. at: the time that the message asks about; also finds what was valid then. before:
+    what was said before the message; also finds what fits the two together.
     """
 
     def found(query: str, at: str | None = None) -> SearchResults:
@@ -110,7 +93,7 @@ def search(
 
     hits = found(text)
     more: list[Hit] = []
-    if at is not None:  # what was valid then, beside what was said about it later
+    if at is not None:  # the memories valid then, and what was said about them later
         then = found(text, at)
         more, hits = [*then], replace(hits, relations=then.relations)
     if before:
@@ -135,14 +118,16 @@ def recall(
 ) -> tuple[Evidence, ...]:
     """At most `most` sentences to answer a question from; none if nothing relevant may be shown.
 
-    hits: of a search, best first. whole: give an expert whole turns, relevant or not: it says
-    itself if they do not answer. Turns that are far less probable than the best one are left out,
-    and an assistant's long turn is cut to its sentences nearest to the question. ended: keep what
-    has been contradicted since, for a reader that sees by the days what holds: a message in haste
-    is one sentence, and tells much else. It is also kept if the question is about the past. Text
-    that only asks is always left out. The newest whole turn comes last, as an expert takes the last
-    of two that contradict each other; for a question about the past the best one does. The best
-    sentence comes last, or the newest if the question asks for now.
+    hits: of a search, best first. Text that only asks is always left out.
+    whole: give an expert whole turns, relevant or not: it says itself if they do not answer. Turns
+    that are far less probable than the best one are left out, and an assistant's long turn is cut
+    to its sentences nearest to the question.
+    ended: keep sentences that have been contradicted since, for a reader that tells by the days
+    what holds. A message in haste is one sentence, and dropping it would drop all that it tells.
+    They are also kept if the question is about the past.
+    Order: the newest whole turn comes last, as an expert takes the last of two that contradict each
+    other; for a question about the past the best one does. The best sentence comes last, or the
+    newest if the question asks for now.
     """
     found = evidence_of(memory, None if ended else question, hits, assistants=True)
     found = found[:_MAX_EVIDENCE]
@@ -153,8 +138,7 @@ def recall(
     else:
         found = _nearest_sentences(memory, question, found)
     best = found[:most][::-1]
-    past = language.asks_for_past(question) or language.asks_of_a_day(question)
-    newest_last = language.asks_for_now(question) or (whole and not past)
+    newest_last = language.asks_for_now(question) or (whole and not _asks_of_past(question))
     return _oldest_first(best) if newest_last else tuple(best)
 
 
@@ -166,7 +150,7 @@ def quotes(memory: Memory, question: str, hits: Sequence[Hit]) -> tuple[Evidence
 
 
 def near_misses(memory: Memory, question: str, hits: Sequence[Hit]) -> tuple[Evidence, ...]:
-    """What stands below a refusal: of the same sentences those with a word of the question."""
+    """What stands below a refusal: those of the `quotes` that have a word of the question."""
     asked = language.content_words(question)
     return tuple(e for e in quotes(memory, question, hits) if language.share(asked, e.text) > 0)
 
@@ -209,8 +193,7 @@ def _nearest_sentences(memory: Memory, question: str, found: Sequence[Evidence])
     """The sentences of evidence that are near a question, nearest first; none unless some evidence
     is relevant."""
     # Only evidence that may be shown counts: a relevant hit may be this question, asked before.
-    relevant = RELEVANT["fast" if memory.token_embedder is None else "careful"]
-    if not any(hit.score >= relevant for hit in sources(found)):
+    if not relevant(memory, sources(found)):
         return []
     split = [
         replace(evidence, text=sentence, turn=None)
@@ -223,6 +206,12 @@ def _nearest_sentences(memory: Memory, question: str, found: Sequence[Evidence])
     scores = _nearness(memory, question, [evidence.text for evidence in split])
     order = np.argsort(-scores, kind="stable").tolist()
     return [split[i] for i in order if scores[i] >= _FAR * scores[order[0]]]
+
+
+def relevant(memory: Memory, hits: Sequence[Hit]) -> bool:
+    """Whether any of the hits is probable enough to answer from."""
+    least = RELEVANT["fast" if memory.token_embedder is None else "careful"]
+    return any(hit.score >= least for hit in hits)
 
 
 def sources(shown: Sequence[Evidence]) -> tuple[Hit, ...]:
@@ -260,7 +249,7 @@ def notes(
     model sees which one is meant. seen: texts that the conversation has already; they are left out.
     So are hits that are far less probable than the best one: they cost time and distract the model.
     """
-    near = within(hits, _FAR_LESS, least=_LEAST)
+    near = within(hits, FAR_LESS, least=_LEAST)
     found = evidence_of(memory, None, near)
     return _oldest_first([e for e in found if e.text not in seen][:most])
 
@@ -296,8 +285,8 @@ def lasting(memory: Memory, scope: Scope, kind: Kind) -> list[Hit]:
 
     For each kind a logistic regression over the embedding says how probable that is. Its weights
     are a direction, so the index finds these memories as it finds the nearest ones to a query. No
-    search scored them, so their score is 0. There are none with another embedder than that of the
-    weights, which `python -m bench.fit_lasting` fits.
+    search scored them, so their score is 0. `python -m bench.fit_lasting` fits the weights for one
+    embedder; with any other there are no hits.
     """
     weights = _weights()
     if memory.embedder.model_id != str(weights["embedder"]):
@@ -356,9 +345,9 @@ def bearing(
 ) -> tuple[Evidence, ...]:
     """At most `most` turns that a task should agree with, oldest first.
 
-    These are the hits of the search that are not far below the best one, in turn with those of a
-    search for each part of the task. advice: also in turn with what somebody must avoid, which a
-    search may not find; a letter says only what it is about. Turns that only ask are left out.
+    They are taken by turns from the hits of the search that are not far below the best one, and
+    from those of a search for each part of the task. advice: also from what somebody must avoid,
+    which no search may find; a letter says only what it is about. Turns that only ask are left out.
     """
     rows: list[Sequence[Hit]] = [hits]
     if advice:  # no search scored these, so all stay
@@ -409,7 +398,7 @@ def evidence_of(
     known = memory.store.turns(ids)
     turns = {id: known[id] for id in memory.store.standing_turns(ids) if id in known}
     stale = memory.stale_turns(turns)
-    all_ = question is None or language.asks_for_past(question) or language.asks_of_a_day(question)
+    all_ = question is None or _asks_of_past(question)
     over = {} if all_ else stale
     marked = stale if question is None else {}
     by_hand = set[str]()
@@ -440,6 +429,10 @@ def evidence_of(
                 evidence = Evidence(text, turn.timestamp, speaker, ended, hit, whose)
                 found.setdefault(turn.id, evidence)
     return list(found.values())
+
+
+def _asks_of_past(question: str) -> bool:
+    return language.asks_for_past(question) or language.asks_of_a_day(question)
 
 
 def _one_line(text: str) -> str:

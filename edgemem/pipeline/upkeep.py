@@ -40,21 +40,9 @@ from edgemem.vault import Vault
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = [
-    "SEALED",
-    "align",
-    "batched",
-    "doctor",
-    "embed_tokens",
-    "export_jsonl",
-    "export_pgvector",
-    "import_jsonl",
-    "opened_lines",
-    "read_relations",
-    "reindex",
-    "sample_of",
-    "vectors_of",
-]
+__all__ = ["SEALED", "align", "batched", "doctor", "embed_tokens", "export_jsonl"]
+__all__ += ["export_pgvector", "import_jsonl", "opened_lines", "read_relations", "reindex"]
+__all__ += ["sample_of", "vectors_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -421,7 +409,7 @@ def embed_tokens(
     """Give the memories that lack token vectors theirs, one transaction for each batch.
 
     embedder: None, as if retrieval is fast, does nothing. since: only memories that were written in
-    this generation or later. Until then a search scores them without token vectors.
+    this generation or later. A search scores a memory without them by its other features.
     """
     if embedder is None:
         return

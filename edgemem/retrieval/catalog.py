@@ -109,6 +109,18 @@ class Catalog:
         known[held] = self._column["place"][rowids[held]] > 0
         end = self.end
         self._grow(int(rowids.max()) + 1)
+        self._write(changes, rowids, known)
+        new = rowids[~known]
+        turns = self._column["turn"][new[self._are_turns(new)]]
+        # An import may bring turns that are older than those already placed.
+        if anew or (turns <= self._column["turn"][:end].max()).any():
+            self._place_anew()
+        else:
+            self._place(new)
+
+    def _write(self, changes: Changes, rowids: IntArray, known: BoolArray) -> None:
+        """Write the changed memories' columns, except their places. known: (n,) bool, the rowids
+        that had a place before."""
         column = self._column
         if known.any():
             column.replace("speaker")
@@ -139,12 +151,6 @@ class Catalog:
         new = rowids[~known]
         column["turn"][new] = changes.turns[~known]
         column["time"][new] = changes.times[~known]
-        turns = column["turn"][new[self._are_turns(new)]]
-        # An import may bring turns that are older than those already placed.
-        if anew or (turns <= column["turn"][:end].max()).any():
-            self._place_anew()
-        else:
-            self._place(new)
 
     def allowed(self, query: Query, rowids: IntArray | None = None) -> BoolArray:
         """(end,) bool: the live memories that a query may find. rowids: among these; None: all."""

@@ -61,7 +61,7 @@ SAMPLE = 512  # vectors of a loaded graph that are compared with the store's
 @dataclass(eq=False)
 class _Graph:
     """An hnswlib index with `count` rows: every row up to `last_label` that was live when added,
-    without `copies`: labels, ascending, of rows whose vector was already there COPIES times."""
+    except `copies`. copies: the labels, ascending, of rows whose vector was there COPIES times."""
 
     index: Any
     last_label: int
@@ -100,7 +100,7 @@ class IndexView:
         self, graph: _Graph, query: FloatArray, k: int
     ) -> tuple[IntArray, FloatArray] | None:
         """The k best among the graph's proposals and the rows it lacks; None: scan instead."""
-        index, view = self._index, self.table
+        view = self.table
         upto = int(np.searchsorted(view.labels, self._last_label, "right"))
         tail = np.flatnonzero(view.allowed[upto:]) + upto
         if len(self._copies):
@@ -115,18 +115,9 @@ class IndexView:
         if share < 1 or view.repeats:
             wanted += 16
         while wanted <= min(MAX_PROPOSALS, graph.count):
-            if not index._graph_lock.acquire(timeout=GRAPH_WAIT_S):
+            if (proposed := self._index._proposed(graph, query, wanted)) is None:
                 return None
-            try:
-                # hnswlib does not save ef in its file, and ef must be at least k.
-                graph.index.set_ef(max(index._ef_search, wanted))
-                proposed = graph.index.knn_query(query[None, :], k=wanted, num_threads=1)
-            except RuntimeError:  # "Cannot return the results": it found fewer than asked for
-                return None
-            finally:
-                index._graph_lock.release()
-            # Nearest first, equal ones by label: hnswlib's result is a queue of (distance, label).
-            labels, scores = proposed[0][0].astype(np.int64), 1 - proposed[1][0]
+            labels, scores = proposed
             # The table's columns are rarely in the CPU's cache: read only the entries needed.
             if view.labels[upto - 1] - view.labels[0] == upto - 1:  # the labels have no gap
                 slots = labels - view.labels[0]
@@ -360,6 +351,23 @@ class VectorIndex:
             raise ValueError(f"k is {k}; it must be 1 or more")
         return query
 
+    def _proposed(
+        self, graph: _Graph, query: FloatArray, k: int
+    ) -> tuple[IntArray, FloatArray] | None:
+        """The labels and scores of the graph's k nearest rows, nearest first, equal ones by label.
+        None if the graph is being added to, or finds fewer."""
+        if not self._graph_lock.acquire(timeout=GRAPH_WAIT_S):
+            return None
+        try:
+            # hnswlib does not save ef in its file, and ef must be at least k.
+            graph.index.set_ef(max(self._ef_search, k))
+            labels, distances = graph.index.knn_query(query[None, :], k=k, num_threads=1)
+        except RuntimeError:  # "Cannot return the results": it found fewer than asked for
+            return None
+        finally:
+            self._graph_lock.release()
+        return labels[0].astype(np.int64), 1 - distances[0]
+
     def _wants_graph(self) -> bool:
         """The caller holds `_lock`."""
         return self.dtype == "float32" and self._table.live_count > self.crossover
@@ -491,7 +499,7 @@ def _are_copies(rows: Rows, slots: IntArray, first: int) -> BoolArray:
 
 
 def _slots_of(some: IntArray, labels: IntArray) -> IntArray:
-    """Where those of some labels that are among the ascending labels stand there."""
+    """The positions in `labels`, which ascend, of those of `some` that are in it."""
     slots = np.searchsorted(labels, some)
     slots, some = slots[slots < len(labels)], some[slots < len(labels)]
     held: IntArray = slots[labels[slots] == some]

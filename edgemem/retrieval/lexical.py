@@ -44,19 +44,8 @@ from edgemem.results import local_time
 from edgemem.retrieval.vectors import Columns
 from edgemem.store.changes import StoredPostings, word_terms
 
-__all__ = [
-    "Matches",
-    "Postings",
-    "Seen",
-    "View",
-    "embedded_text",
-    "in_grams",
-    "query_grams",
-    "query_terms",
-    "query_words",
-    "search_text",
-    "time_terms",
-]
+__all__ = ["Matches", "Postings", "Seen", "View", "embedded_text", "in_grams", "query_grams"]
+__all__ += ["query_terms", "query_words", "search_text", "time_terms"]
 
 
 _DAY_LINE = re.compile(rf"\n{DAY_TEXT}\Z")

@@ -42,28 +42,9 @@ from edgemem.store import Changes, Store
 from edgemem.store.changes import tokenize
 from edgemem.vault import Vault
 
-__all__ = [
-    "FEATURES",
-    "FEW",
-    "MANY",
-    "MATCHES",
-    "NEAREST",
-    "RELEVANT",
-    "Candidates",
-    "Feature",
-    "Memories",
-    "QueryTokens",
-    "Scored",
-    "Weights",
-    "find",
-    "match",
-    "parts_of",
-    "probability",
-    "refresh",
-    "reliability",
-    "shipped",
-    "similarities",
-]
+__all__ = ["FEATURES", "FEW", "MANY", "MATCHES", "NEAREST", "RELEVANT", "Candidates", "Feature"]
+__all__ += ["Memories", "QueryTokens", "Scored", "Weights", "find", "match", "parts_of"]
+__all__ += ["probability", "refresh", "reliability", "shipped", "similarities"]
 
 
 class Feature(IntEnum):
@@ -302,8 +283,8 @@ class Memories:
     def apply(self, changes: Changes, since: int | None = None) -> None:
         """Apply the store's changes to every part, as `VectorIndex.apply` does.
 
-        since: the generation held when full changes were read. They are ignored if they are older
-        than what another thread has applied after that.
+        since: the generation held when full changes were read. They are ignored if another thread
+        has applied newer ones since.
         """
         terms = tokenize(changes.texts)
         with self._lock:

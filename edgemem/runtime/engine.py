@@ -119,13 +119,7 @@ class Engine:
         Raises ModelNotFound, ModelError (damaged or unsupported file), InputError (bad number),
         MemoryBudgetExceeded.
         """
-        if not 64 <= n_ctx < 2**31:
-            raise InputError(f"n_ctx is {n_ctx}; it must be at least 64 tokens, and below 2**31")
-        for name, given in (("n_threads", n_threads), ("n_threads_batch", n_threads_batch)):
-            if given is not None and not 1 <= given <= 512:
-                raise InputError(f"{name} is {given}; it must be 1 to 512, or None")
-        if prefix_bytes < 0:
-            raise InputError(f"prefix_bytes is {prefix_bytes}; it must be 0 or more")
+        _check_numbers(n_ctx, prefix_bytes, n_threads=n_threads, n_threads_batch=n_threads_batch)
         file, threads, threads_batch = tune.choose_file(
             path, tuned=tuned, n_gpu_layers=n_gpu_layers
         )
@@ -444,13 +438,7 @@ class Engine:
         sampler: Sampler,
     ) -> Generator[str, None, Generation]:
         deadline_s = math.inf if asked.deadline_s is None else asked.deadline_s
-        deadline = time.monotonic() + deadline_s
-
-        def over() -> Reason | None:
-            if asked.should_stop is not None and asked.should_stop():
-                return "cancelled"
-            return "deadline" if time.monotonic() >= deadline else None
-
+        over = _interruption(asked, time.monotonic() + deadline_s)
         if not self._acquire(deadline_s):
             return Generation("", len(tokens), 0, 0, 0.0, 0.0, "deadline")
         try:
@@ -616,3 +604,25 @@ class Engine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _interruption(asked: Request, deadline: float) -> Callable[[], Reason | None]:
+    """A function that tells why an answer must end now, or None. deadline: by time.monotonic."""
+
+    def over() -> Reason | None:
+        if asked.should_stop is not None and asked.should_stop():
+            return "cancelled"
+        return "deadline" if time.monotonic() >= deadline else None
+
+    return over
+
+
+def _check_numbers(n_ctx: int, prefix_bytes: int, **threads: int | None) -> None:
+    """Raise InputError, naming the argument of `Engine.load`, if it is out of its range."""
+    if not 64 <= n_ctx < 2**31:
+        raise InputError(f"n_ctx is {n_ctx}; it must be at least 64 tokens, and below 2**31")
+    for name, given in threads.items():
+        if given is not None and not 1 <= given <= 512:
+            raise InputError(f"{name} is {given}; it must be 1 to 512, or None")
+    if prefix_bytes < 0:
+        raise InputError(f"prefix_bytes is {prefix_bytes}; it must be 0 or more")

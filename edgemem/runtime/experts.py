@@ -21,25 +21,9 @@ from edgemem.runtime.gguf import read_header, read_only
 if TYPE_CHECKING:
     from edgemem.runtime.engine import Engine
 
-__all__ = [
-    "DEFAULT",
-    "HEEDS_PARAMS",
-    "INSTRUCT_PARAMS",
-    "MANIFEST",
-    "NO_EXPERTS",
-    "Expert",
-    "ExpertSet",
-    "Reader",
-    "Wanted",
-    "available",
-    "chosen_set",
-    "find",
-    "fits",
-    "load",
-    "load_chosen",
-    "reader_of",
-    "reader_of_file",
-]
+__all__ = ["DEFAULT", "HEEDS_PARAMS", "INSTRUCT_PARAMS", "MANIFEST", "NO_EXPERTS", "Expert"]
+__all__ += ["ExpertSet", "Reader", "Wanted", "available", "chosen_set", "find", "fits", "load"]
+__all__ += ["load_chosen", "reader_of", "reader_of_file"]
 
 DEFAULT = "open"
 NO_EXPERTS = "none"

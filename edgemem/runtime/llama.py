@@ -269,8 +269,8 @@ def build_info() -> str:
 def engine_bytes(file: Path, choice: Choice) -> dict[str, int]:
     """Predicted bytes of a GGUF model under a choice of n_ctx and prefix_bytes, by part.
 
-    The parts are weights, tokenizer, kv, compute and prefixes. compute: the part of llama.cpp's
-    buffer that a prompt as long as the window touches, which is twice the attention scores of a
+    The parts are weights, tokenizer, kv, compute and prefixes. compute: as much of
+    llama.cpp's buffer as a prompt of the whole window touches: twice the attention scores of a
     batch, and its feed-forward states. prefixes: an upper bound. Models take less if some layers
     keep no KV, or only a window of it. Raises ModelError if the header does not tell.
     """

@@ -177,8 +177,8 @@ def rewritten(file: Path, expert: Expert | None = None) -> bytes | None:
 def parameters(file: Path) -> dict[str, Matrix | NDArray[np.float32]]:
     """The weights of such a file by the names of BERT's parameters.
 
-    A matrix without such a name gets that of the bias that is added to its product, with `weight`
-    for `bias`. Raises as `rewritten`.
+    A matrix without such a name is named after the bias that is added to its product: `weight`
+    instead of `bias`. Raises as `rewritten`.
     """
     graph = _graph(memoryview(np.memmap(file, np.uint8, "r").data))
     found: dict[str, Matrix | NDArray[np.float32]] = {}
@@ -220,7 +220,7 @@ def _values(tensor: _Tensor, dtype: type[_Number]) -> NDArray[_Number]:
 
 
 def _products(graph: _Graph) -> Iterator[_Product]:
-    """The int8 weights to whose product a bias is added, with names made from that of the bias."""
+    """The int8 matrices that have a bias added to their product, named after that bias."""
     for node in graph.nodes:
         for sum_of, bias in (node.inputs, node.inputs[::-1]) if node.op == b"Add" else ():
             of = graph.made.get(sum_of)

@@ -366,28 +366,8 @@ def serve(
         allow_reset=allow_reset,
         on_erase=on_erase,
     )
-    server = _Server(
-        uvicorn.Config(
-            asgi,
-            http=protocol(limits),
-            host=host,
-            port=port,
-            ssl_certfile=tls_cert,
-            ssl_keyfile=tls_key,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            ws="none",
-            lifespan="on",
-            # Longer than clients keep an idle connection (httpx: 5 s). Otherwise the server may
-            # close a connection while a request is on its way.
-            timeout_keep_alive=60,
-            # By then the protocol has ended all connections. A request that is cancelled before it
-            # knows that its client is gone would leave a traceback.
-            timeout_graceful_shutdown=limits.drain_s + 1,
-        )
-    )
+    where = {"host": host, "port": port, "ssl_certfile": tls_cert, "ssl_keyfile": tls_key}
+    server = _Server(_config(asgi, limits, **where))
     shown = f"[{host}]" if ":" in host else host
     server.on_port = lambda found: on_ready(f"{scheme}://{shown}:{found}")
     with _signals_end_it_only():
@@ -402,6 +382,26 @@ def serve(
             asgi.state.service.close()  # a second Ctrl-C skips the end of the lifespan
 
 
+def _config(asgi: ASGIApp, limits: Limits, **where: Any) -> uvicorn.Config:
+    return uvicorn.Config(
+        asgi,
+        http=protocol(limits),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        lifespan="on",
+        # Longer than clients keep an idle connection (httpx: 5 s). Otherwise the server may close a
+        # connection while a request is on its way.
+        timeout_keep_alive=60,
+        # By then the protocol has ended all connections. A request that is cancelled before it
+        # knows that its client is gone would leave a traceback.
+        timeout_graceful_shutdown=limits.drain_s + 1,
+        **where,
+    )
+
+
 def protocol(limits: Limits) -> type[asyncio.Protocol]:
     """Returns uvicorn's protocol, which keeps to limits of connections and of time.
 
@@ -409,74 +409,81 @@ def protocol(limits: Limits) -> type[asyncio.Protocol]:
     accepts connections until the process has no file descriptors left.
     """
 
-    class Polite(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
-        _waiting: asyncio.TimerHandle | None = None
-        _unread: asyncio.TimerHandle | None = None
+    class Limited(_Polite):
+        _limits = limits
 
-        def connection_made(self, transport: asyncio.Transport) -> None:
-            super().connection_made(transport)
-            transport.set_write_buffer_limits(high=1, low=0)  # so that any unread byte is noticed
-            if len(self.connections) > limits.connections:
-                transport.write(_FULL)
-                transport.close()
-            else:
-                self._wait()
+    return Limited
 
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
+
+class _Polite(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+    """See `protocol`."""
+
+    _limits: Limits
+    _waiting: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(high=1, low=0)  # so that any unread byte is noticed
+        if len(self.connections) > self._limits.connections:
+            transport.write(_FULL)
+            transport.close()
+        else:
             self._wait()
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            super().connection_lost(exc)
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._stop_waiting()
+        self._stop_watching()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_watching()
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        self.loop.call_later(self._limits.drain_s, self.transport.abort)
+
+    def _watch(self, before: int | None = None) -> None:
+        """Aborts the connection once the client has read nothing for send_s.
+
+        before: how many bytes were unread send_s ago. Closing would wait for the client.
+        """
+        unread = self.transport.get_write_buffer_size()
+        if before is not None and unread >= before:
+            self.transport.abort()
+        else:
+            self._unread = self.loop.call_later(self._limits.send_s, self._watch, unread)
+
+    def _stop_watching(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    def _wait(self) -> None:
+        """Starts the timer for the next request's head, unless it or a request runs."""
+        if self.cycle is not None and not self.cycle.response_complete:
             self._stop_waiting()
-            self._stop_watching()
+        elif self._waiting is None:
+            self._waiting = self.loop.call_later(self._limits.receive_s, self._give_up)
 
-        def pause_writing(self) -> None:
-            super().pause_writing()
-            self._watch()
-
-        def resume_writing(self) -> None:
-            super().resume_writing()
-            self._stop_watching()
-
-        def shutdown(self) -> None:
-            super().shutdown()
-            self.loop.call_later(limits.drain_s, self.transport.abort)
-
-        def _watch(self, before: int | None = None) -> None:
-            """Aborts the connection once the client has read nothing for send_s.
-
-            before: how many bytes were unread send_s ago. Closing would wait for the client.
-            """
-            unread = self.transport.get_write_buffer_size()
-            if before is not None and unread >= before:
-                self.transport.abort()
-            else:
-                self._unread = self.loop.call_later(limits.send_s, self._watch, unread)
-
-        def _stop_watching(self) -> None:
-            if self._unread is not None:
-                self._unread.cancel()
-                self._unread = None
-
-        def _wait(self) -> None:
-            """Starts the timer for the next request's head, unless it or a request runs."""
-            if self.cycle is not None and not self.cycle.response_complete:
-                self._stop_waiting()
-            elif self._waiting is None:
-                self._waiting = self.loop.call_later(limits.receive_s, self._give_up)
-
-        def _stop_waiting(self) -> None:
-            if self._waiting is not None:
-                self._waiting.cancel()
-                self._waiting = None
-
-        def _give_up(self) -> None:
+    def _stop_waiting(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
             self._waiting = None
-            if self.cycle is None or self.cycle.response_complete:
-                self.transport.close()
 
-    return Polite
+    def _give_up(self) -> None:
+        self._waiting = None
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
 
 
 _FULL = (

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
@@ -28,12 +28,10 @@ from edgemem.errors import EdgememError, StoreError
 from edgemem.inputs import shown
 from edgemem.memory import Memory
 from edgemem.pipeline.ingest import EXTRACT
-from edgemem.pipeline.recall import within
+from edgemem.pipeline.recall import FAR_LESS, within
 from edgemem.results import Change, Hit, MemoryItem, local_time, utc_now
 
 __all__ = ["mcp_server"]
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _INSTRUCTIONS = (
     "Long-term memory of the user, kept on this device: their life, preferences, projects and "
@@ -44,7 +42,6 @@ _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _ADDS = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
 _DESTROYS = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
 _SHOWN_CHARS = 1_000  # of a memory in a list
-_FAR_LESS = 0.03  # of the best hit's score; the hits below it only fill a model's window
 
 
 class _Server(MCPServer[Any]):
@@ -79,6 +76,122 @@ def _untitled(schema: Any) -> Any:
     return {key: _untitled(value) for key, value in schema.items() if key != "title"}
 
 
+class _Tools:
+    """The tools on the memories of one scope. A worker takes the facts of what is added."""
+
+    def __init__(self, memory: Memory, scope: dict[str, Any]) -> None:
+        self._memory, self._scope = memory, scope
+        self._worker = ThreadPoolExecutor(1, "edgemem-facts")
+        self._worker.submit(self._take_facts)  # what was left when the last server ended
+
+    def add_memory(
+        self,
+        text: str,
+        image: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        infer: bool = True,
+    ) -> dict[str, Any]:
+        """Remember a text as it is, in the user's words where possible, one subject at a time.
+
+        It is found at once. infer: facts are also taken from it, a little later. image: a photo or
+        screenshot as a data URI, such as data:image/png;base64,…; the text says what it is.
+        """
+        content: Any = text
+        if image is not None:
+            part = {"type": "image_url", "image_url": {"url": image}}
+            content = [{"type": "text", "text": text}, part]
+        message = {"role": "user", "content": content}
+        added = self._memory.add(
+            message, **self._scope, metadata=metadata, infer="later" if infer else False
+        )
+        if infer:
+            self._worker.submit(self._take_facts)
+        return {"results": [*map(_event, added)]}
+
+    def search_memories(
+        self,
+        query: str,
+        filters: dict[str, Any] | None = None,
+        top_k: int = 10,
+        at: str | None = None,
+    ) -> dict[str, Any]:
+        """Find the memories that fit a question best, best first, with when each was told.
+
+        Of two that contradict each other the later one holds; no_longer_so says what is known to
+        have ended. at: a date, for what held then. filters: on metadata and on kind ("turn": the
+        words themselves, "fact", "image"), such as {"kind": "fact"}.
+        """
+        hits = self._memory.search(query, **self._scope, filters=filters, top_k=top_k, at=at)
+        return {"results": self._rows(within(hits, FAR_LESS))}
+
+    def search_relations(
+        self, entity: str | None = None, at: str | None = None, include_invalid: bool = False
+    ) -> dict[str, Any]:
+        """Who or what somebody or something is to others ("who is Rex?"), the longest known first.
+
+        entity: a name; the user is "User". at: a date, for what held then.
+        """
+        found = self._memory.relations(
+            entity, **self._scope, at=at, include_invalid=include_invalid
+        )
+        return {
+            "relations": [_filled(relation.to_dict(), without=self._scope) for relation in found]
+        }
+
+    def get_memory(self, memory_id: str) -> dict[str, Any]:
+        """One memory by its id: its whole text, its metadata, and its history, oldest first."""
+        item = self._existing(memory_id)
+        history = [
+            _filled(change, without=("id", "memory_id")) for change in self._memory.history(item.id)
+        ]
+        return {**self._rows([item])[0], "memory": item.memory, "history": history}
+
+    def get_memories(
+        self, filters: dict[str, Any] | None = None, top_k: int = 20, offset: int = 0
+    ) -> dict[str, Any]:
+        """List memories, the one that was added last first. offset: how many to pass over."""
+        found = self._memory.get_all(**self._scope, filters=filters)
+        listed = found[::-1][max(0, offset) :][: max(0, top_k)]
+        return {"results": self._rows(listed), "in_all": len(found)}
+
+    def update_memory(
+        self, memory_id: str, text: str, metadata: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Replace a memory's text, and its metadata if given; its history keeps the old text."""
+        return _event(self._memory.update(self._existing(memory_id).id, text, metadata=metadata))
+
+    def delete_memory(self, memory_id: str) -> dict[str, Any]:
+        """Take a memory out of every answer; its history is kept."""
+        return _event(self._memory.delete(self._existing(memory_id).id))
+
+    def delete_all_memories(self) -> dict[str, Any]:
+        """Take every memory of the user out of every answer, whatever it is about. Ask the user
+        first; to forget one thing, search for it and use delete_memory."""
+        return {"deleted": len(self._memory.delete_all(**self._scope))}
+
+    def _take_facts(self) -> None:
+        with suppress(EdgememError):  # closed, or another process works: the pieces stay pending
+            while self._memory.store.pending(EXTRACT, due_before=utc_now(), limit=1):
+                self._memory.process_pending(1)
+
+    def _existing(self, memory_id: str) -> MemoryItem:
+        item = self._memory.get(memory_id)
+        theirs = item and all(id in (None, getattr(item, name)) for name, id in self._scope.items())
+        if item is None or not theirs:
+            raise StoreError(
+                f"there is no memory with the id {shown(memory_id)}; get_memories and "
+                "search_memories tell the ids"
+            )
+        return item
+
+    def _rows(self, items: Sequence[MemoryItem]) -> list[dict[str, Any]]:
+        over = self._memory.stale_turns(turn for item in items for turn in item.sources)
+        return [
+            _row(item, [fact for turn in item.sources for fact in over.get(turn, ())])
+            for item in items
+        ]
+
+
 def mcp_server(
     memory: Memory,
     *,
@@ -97,134 +210,33 @@ def mcp_server(
         version=edgemem.__version__,
         log_level="CRITICAL",  # its messages may hold a query
     )
-    scope: dict[str, Any] = {"user_id": user_id, "agent_id": agent_id, "run_id": run_id}
-    worker = ThreadPoolExecutor(1, "edgemem-facts")
-
-    def take_facts() -> None:
-        with suppress(EdgememError):  # closed, or another process works: the pieces stay pending
-            while memory.store.pending(EXTRACT, due_before=utc_now(), limit=1):
-                memory.process_pending(1)
-
-    worker.submit(take_facts)  # what was left when the last server ended
-
-    def existing(memory_id: str) -> MemoryItem:
-        item = memory.get(memory_id)
-        theirs = item and all(id in (None, getattr(item, name)) for name, id in scope.items())
-        if item is None or not theirs:
-            raise StoreError(
-                f"there is no memory with the id {shown(memory_id)}; get_memories and "
-                "search_memories tell the ids"
-            )
-        return item
-
-    def rows(items: Sequence[MemoryItem]) -> list[dict[str, Any]]:
-        over = memory.stale_turns(turn for item in items for turn in item.sources)
-        return [
-            _row(item, [fact for turn in item.sources for fact in over.get(turn, ())])
-            for item in items
-        ]
-
-    def tool(annotations: ToolAnnotations) -> Callable[[F], F]:
-        def register(function: F) -> F:
-            @wraps(function)
-            def told(*args: Any, **kwargs: Any) -> str:
-                try:
-                    result = function(*args, **kwargs)
-                except (EdgememError, TypeError) as exc:  # the SDK hides the text of other errors
-                    raise ToolError(str(exc)) from exc
-                return json.dumps(result, ensure_ascii=False, separators=(",", ":"))
-
-            server.add_tool(told, annotations=annotations, structured_output=False)
-            return function
-
-        return register
-
-    @tool(_ADDS)
-    def add_memory(
-        text: str,
-        image: str | None = None,
-        metadata: dict[str, Any] | None = None,
-        infer: bool = True,
-    ) -> dict[str, Any]:
-        """Remember a text as it is, in the user's words where possible, one subject at a time.
-
-        It is found at once. infer: facts are also taken from it, a little later. image: a photo or
-        screenshot as a data URI, such as data:image/png;base64,…; the text says what it is.
-        """
-        content: Any = text
-        if image is not None:
-            part = {"type": "image_url", "image_url": {"url": image}}
-            content = [{"type": "text", "text": text}, part]
-        message = {"role": "user", "content": content}
-        added = memory.add(message, **scope, metadata=metadata, infer="later" if infer else False)
-        if infer:
-            worker.submit(take_facts)
-        return {"results": [*map(_event, added)]}
-
-    @tool(_READS)
-    def search_memories(
-        query: str,
-        filters: dict[str, Any] | None = None,
-        top_k: int = 10,
-        at: str | None = None,
-    ) -> dict[str, Any]:
-        """Find the memories that fit a question best, best first, with when each was told.
-
-        Of two that contradict each other the later one holds; no_longer_so says what is known to
-        have ended. at: a date, for what held then. filters: on metadata and on kind ("turn": the
-        words themselves, "fact", "image"), such as {"kind": "fact"}.
-        """
-        hits = memory.search(query, **scope, filters=filters, top_k=top_k, at=at)
-        return {"results": rows(within(hits, _FAR_LESS))}
-
-    @tool(_READS)
-    def search_relations(
-        entity: str | None = None, at: str | None = None, include_invalid: bool = False
-    ) -> dict[str, Any]:
-        """Who or what somebody or something is to others ("who is Rex?"), the longest known first.
-
-        entity: a name; the user is "User". at: a date, for what held then.
-        """
-        found = memory.relations(entity, **scope, at=at, include_invalid=include_invalid)
-        return {"relations": [_filled(relation.to_dict(), without=scope) for relation in found]}
-
-    @tool(_READS)
-    def get_memory(memory_id: str) -> dict[str, Any]:
-        """One memory by its id: its whole text, its metadata, and its history, oldest first."""
-        item = existing(memory_id)
-        history = [
-            _filled(change, without=("id", "memory_id")) for change in memory.history(item.id)
-        ]
-        return {**rows([item])[0], "memory": item.memory, "history": history}
-
-    @tool(_READS)
-    def get_memories(
-        filters: dict[str, Any] | None = None, top_k: int = 20, offset: int = 0
-    ) -> dict[str, Any]:
-        """List memories, the one that was added last first. offset: how many to pass over."""
-        found = memory.get_all(**scope, filters=filters)
-        listed = found[::-1][max(0, offset) :][: max(0, top_k)]
-        return {"results": rows(listed), "in_all": len(found)}
-
-    @tool(_DESTROYS)
-    def update_memory(
-        memory_id: str, text: str, metadata: dict[str, Any] | None = None
-    ) -> dict[str, Any]:
-        """Replace a memory's text, and its metadata if given; its history keeps the old text."""
-        return _event(memory.update(existing(memory_id).id, text, metadata=metadata))
-
-    @tool(_DESTROYS)
-    def delete_memory(memory_id: str) -> dict[str, Any]:
-        """Take a memory out of every answer; its history is kept."""
-        return _event(memory.delete(existing(memory_id).id))
-
-    @tool(_DESTROYS)
-    def delete_all_memories() -> dict[str, Any]:
-        """Take every memory of the user out of every answer, whatever it is about. Ask the user
-        first; to forget one thing, search for it and use delete_memory."""
-        return {"deleted": len(memory.delete_all(**scope))}
-
+    tools = _Tools(memory, {"user_id": user_id, "agent_id": agent_id, "run_id": run_id})
+    for tool, hints in (
+        (tools.add_memory, _ADDS),
+        (tools.search_memories, _READS),
+        (tools.search_relations, _READS),
+        (tools.get_memory, _READS),
+        (tools.get_memories, _READS),
+        (tools.update_memory, _DESTROYS),
+        (tools.delete_memory, _DESTROYS),
+        (tools.delete_all_memories, _DESTROYS),
+    ):
+        server.add_tool(_answering(tool), annotations=hints, structured_output=False)
     return server
+
+
+def _answering(tool: Callable[..., dict[str, Any]]) -> Callable[..., str]:
+    """A tool whose result is compact JSON, and whose errors reach the model."""
+
+    @wraps(tool)
+    def told(*args: Any, **kwargs: Any) -> str:
+        try:
+            result = tool(*args, **kwargs)
+        except (EdgememError, TypeError) as exc:  # the SDK hides the text of other errors
+            raise ToolError(str(exc)) from exc
+        return json.dumps(result, ensure_ascii=False, separators=(",", ":"))
+
+    return told
 
 
 def _row(item: MemoryItem, over: Sequence[str]) -> dict[str, Any]:

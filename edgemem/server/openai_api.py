@@ -139,24 +139,12 @@ def _asked(body: Mapping[str, Any]) -> _Asked:
     if user is not None and messages[-1]["role"] != "user":
         raise Refusal("with user, the last message must be of the role user", param="messages")
     streamed = field(body, "stream_options", dict, {})
-    limit = field(body, "max_completion_tokens", int)
-    limit = field(body, "max_tokens", int) if limit is None else limit
-    seed = field(body, "seed", int)
-    if seed is not None and seed < 0:
-        raise wrong("seed", seed, "it must be 0 or more")
+    options = _options(body)
+    if schema is not None:
+        options["schema"] = schema
     model = field(body, "model", str)
     if not model:
         raise Refusal("model is missing; GET /v1/models lists the models", param="model")
-    options: Options = {
-        "temperature": field(body, "temperature", float, 0.0),
-        "top_p": field(body, "top_p", float, 1.0),
-        "seed": random.getrandbits(32) if seed is None else seed,
-        "stop": tuple(strings(body.get("stop") or [], "stop")),
-    }
-    if limit is not None:
-        options["max_tokens"] = limit
-    if schema is not None:
-        options["schema"] = schema
     return _Asked(
         model=model,
         messages=messages,
@@ -167,6 +155,24 @@ def _asked(body: Mapping[str, Any]) -> _Asked:
         include_usage=field(streamed, "include_usage", bool, False),
         options=options,
     )
+
+
+def _options(body: Mapping[str, Any]) -> Options:
+    """Returns the sampling settings of a request."""
+    limit = field(body, "max_completion_tokens", int)
+    limit = field(body, "max_tokens", int) if limit is None else limit
+    seed = field(body, "seed", int)
+    if seed is not None and seed < 0:
+        raise wrong("seed", seed, "it must be 0 or more")
+    options: Options = {
+        "temperature": field(body, "temperature", float, 0.0),
+        "top_p": field(body, "top_p", float, 1.0),
+        "seed": random.getrandbits(32) if seed is None else seed,
+        "stop": tuple(strings(body.get("stop") or [], "stop")),
+    }
+    if limit is not None:
+        options["max_tokens"] = limit
+    return options
 
 
 def _messages(body: Mapping[str, Any]) -> tuple[list[dict[str, str]], list[str]]:

@@ -40,23 +40,8 @@ from edgemem.pipeline import looking
 from edgemem.pipeline.ingest import EXTRACT
 from edgemem.results import utc_now
 
-__all__ = [
-    "BUCKETS_S",
-    "Job",
-    "Limits",
-    "Metrics",
-    "Refusal",
-    "Service",
-    "field",
-    "json_object",
-    "json_value",
-    "refusal_of",
-    "service_of",
-    "strings",
-    "unless_gone",
-    "whole",
-    "wrong",
-]
+__all__ = ["BUCKETS_S", "Job", "Limits", "Metrics", "Refusal", "Service", "field", "json_object"]
+__all__ += ["json_value", "refusal_of", "service_of", "strings", "unless_gone", "whole", "wrong"]
 
 T = TypeVar("T")
 

@@ -30,26 +30,9 @@ from edgemem.runtime.engine import Engine, Generation, Stream
 from edgemem.runtime.generation import Options
 from edgemem.stages.evidence import day_of, line, own_words, shown_text
 
-__all__ = [
-    "ABOUT_ITSELF",
-    "BEARING",
-    "DOES_NOTHING",
-    "DOES_NOTHING_BUT_KEEPS",
-    "ERASES_NOTHING",
-    "FOR_A_TEXT",
-    "KNOWS_LITTLE",
-    "NEAREST",
-    "NOR_KEEPS",
-    "NOTHING_FOUND",
-    "NOT_KNOWN",
-    "TOLD",
-    "UNSEEN",
-    "answer",
-    "expert_prompt",
-    "expert_target",
-    "quoted",
-    "reliable",
-]
+__all__ = ["ABOUT_ITSELF", "BEARING", "DOES_NOTHING", "DOES_NOTHING_BUT_KEEPS", "ERASES_NOTHING"]
+__all__ += ["FOR_A_TEXT", "KNOWS_LITTLE", "NEAREST", "NOR_KEEPS", "NOTHING_FOUND", "NOT_KNOWN"]
+__all__ += ["TOLD", "UNSEEN", "answer", "expert_prompt", "expert_target", "quoted", "reliable"]
 
 NOTHING_FOUND = "I don't know: I found no answer to that in my memory."
 
@@ -59,19 +42,19 @@ UNSEEN = "I have only its caption and the text in it, and found no answer there.
 ABOUT_ITSELF = (
     "I'm your AI assistant, a program on this device and not a person. I remember what you tell me."
 )
-"""Answers who the assistant is. A small model would take on any name that the question has."""
+"""The answer to who the assistant is. A small model would take on any name in the question."""
 
 ERASES_NOTHING = (
     "I erase nothing myself: find it where the app shows memories, and erase it there (in the "
     "terminal: /forget)."
 )
 NOR_KEEPS = f"{ERASES_NOTHING} I did not keep this message."
-"""Answer who asks that something is forgotten. No message alone erases anything. The first is for
-a message that is kept, because it also tells something."""
+"""The answers to a request to forget. No message alone erases anything. The first is for a message
+that is kept, because it also tells something."""
 
 DOES_NOTHING = "I can't do that: I only talk and remember."
 DOES_NOTHING_BUT_KEEPS = f"{DOES_NOTHING} I'll keep it in mind, so you can ask me."
-"""Answer who wants a timer, a call, a booking. A model would say that it is done."""
+"""The answers to a request for a timer, a call, a booking. A model would say that it is done."""
 
 KNOWS_LITTLE = "I know little of the world, so check what matters."
 """What stands below a small model's answer from general knowledge: most are wrong."""
@@ -262,9 +245,10 @@ def _checked(
 ) -> Generator[str, None, Generation]:
     """An expert's answer in one piece.
 
+    An answer that is hardly probable, or that names a day where somebody is asked for, is a guess.
     A refusal (`NOT_KNOWN` or nothing) is replaced by `unknown`, and so is a guess unless `guesses`.
-    A guess, which is also a day where somebody is asked for, and a yes or no that is not reliable
-    are replaced by `quotes`. They stand below any other answer that is not reliable.
+    Guesses, and a yes or no that is not reliable, are replaced by `quotes`. Below any other answer
+    that is not reliable the quotes are added.
     """
     result = stream.whole()
     told = language.in_asked_form(_listed(result.text, prompt), question)

@@ -29,23 +29,8 @@ from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.encoder import softmax
 from edgemem.runtime.engine import Engine
 
-__all__ = [
-    "BUCKETS",
-    "STAGE",
-    "TASKS",
-    "TELLS",
-    "WANTS",
-    "Intent",
-    "Want",
-    "Weights",
-    "decided",
-    "expert_prompt",
-    "expert_target",
-    "features",
-    "intent",
-    "only_asks",
-    "shipped",
-]
+__all__ = ["BUCKETS", "STAGE", "TASKS", "TELLS", "WANTS", "Intent", "Want", "Weights", "decided"]
+__all__ += ["expert_prompt", "expert_target", "features", "intent", "only_asks", "shipped"]
 
 STAGE: Literal["intent"] = "intent"
 
@@ -67,8 +52,8 @@ taken for these are refused, and nothing is kept of what only asks to forget."""
 MAY_TELL = 0.1
 """The least probability of telling something at which a message is remembered (bench/LOG.md)."""
 _MAY_STILL_TELL: dict[Want, float] = {"erase": 0.5, "act": 0.02}
-"""The same for what an expert reads as a mere request to forget or for a deed. The first most
-likely names what is to be forgotten, the second what there is to do."""
+"""The same where an expert reads a mere request. One to forget most likely names what is to be
+forgotten; one for a deed names what there is to do."""
 
 EXPERT_PROMPT = (
     "Say what the message wants: recall, overview, task, edit, general, self, erase, act; or that "

@@ -25,21 +25,8 @@ from edgemem.runtime.engine import Engine, Prompt, Stream
 from edgemem.runtime.generation import Generation, Options
 from edgemem.stages.evidence import day_of, quotation
 
-__all__ = [
-    "MAX_TOKENS",
-    "NEWS_TOKENS",
-    "NOTED",
-    "NO_IDEA",
-    "TALK",
-    "acknowledge",
-    "converse",
-    "fitting",
-    "general",
-    "small_talk",
-    "system_text",
-    "talk_prompt",
-    "turn_text",
-]
+__all__ = ["MAX_TOKENS", "NEWS_TOKENS", "NOTED", "NO_IDEA", "TALK", "acknowledge", "converse"]
+__all__ += ["fitting", "general", "small_talk", "system_text", "talk_prompt", "turn_text"]
 
 MAX_TOKENS = 400
 """Most tokens of an instruct model's answer, unless the caller says otherwise."""
@@ -85,8 +72,8 @@ def system_text(
 ) -> str:
     """The system message. known: facts, oldest first; instructions: the caller's own.
 
-    news: of a reply to what the user tells, for a model that would repeat notes and turns beside
-    it, or say that no note tells what it was just told (bench/LOG.md, 2026-11-29).
+    news: of a short reply to what the user tells. Beside notes and turns a small model would repeat
+    those, or say that no note tells what it was just told (bench/LOG.md, 2026-11-29).
     """
     task = _EXPERT_SYSTEM if expert else _NEWS_SYSTEM if news else _SYSTEM
     parts = [task.format(today=day_text(today, named=True))]

@@ -3,9 +3,9 @@
 The operations are ADD, UPDATE, DELETE and NONE, as in Mem0 and MemLoRA (A.1's prompt). A rule
 decides NONE if a memory has the same words, and ADD if there is nothing to compare. An expert
 decides the rest. It is shown one near memory at a time, of the same person, or of somebody whom one
-of the two names ("Rex died." and "User has a dog called Rex."). Rules may veto its NONE or UPDATE,
-which must not drop a name, number, date or "not". They may veto its DELETE of a memory without the
-number that the fact puts right. The expert is the language model's if the loaded set has one, else
+of the two names ("Rex died." and "User has a dog called Rex."). Rules veto a NONE or UPDATE that
+would drop a name, number, date or "not". They veto a DELETE if the fact puts a number right that
+the memory does not have. The expert is the language model's if the loaded set has one, else
 the encoder's (edgemem/data/updates.npz, fitted by `python -m bench.fit_updates`), which works
 beside any language model.
 Departs from Mem0 in one thing: a contradiction never ends with both facts gone. DELETE takes the

@@ -22,16 +22,8 @@ from edgemem.runtime.engine import Engine, Generation, Stream
 from edgemem.runtime.generation import close_json
 from edgemem.runtime.vocabulary import Pixels, Prompt
 
-__all__ = [
-    "LONGEST",
-    "NOT_SEEN",
-    "STAGE",
-    "answer",
-    "caption",
-    "expert_prompt",
-    "expert_target",
-    "which",
-]
+__all__ = ["LONGEST", "NOT_SEEN", "STAGE", "answer", "caption", "expert_prompt", "expert_target"]
+__all__ += ["which"]
 
 STAGE: Final = "vision"
 LONGEST = 1344

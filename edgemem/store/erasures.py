@@ -23,6 +23,7 @@ from edgemem.errors import InputError
 from edgemem.results import Erased, to_utc, utc_now
 from edgemem.store.database import SCRUB_WANTED, meta
 from edgemem.store.rows import LISTED, as_json
+from edgemem.store.schema import BETWEEN
 
 if TYPE_CHECKING:
     from edgemem.store.store import Store
@@ -185,7 +186,7 @@ def verify(store: Store, kept: Mapping[str, Any] | None = None) -> dict[str, Any
         of_sync = {
             id
             for (said,) in connection.execute("SELECT id FROM sync_rows")
-            for id in said.split("\x1f")
+            for id in said.split(BETWEEN)
         }
         problems += chain.from_iterable(_in_table(connection, name, erased) for name in tables)
         problems += _through(connection, found)
@@ -198,22 +199,13 @@ def verify(store: Store, kept: Mapping[str, Any] | None = None) -> dict[str, Any
     problems += _free_pages(named[0][1])
     files = _beside(store.path)
     named += [(file.name, file.read_bytes()) for file in files]
-    hashed = set(map(_hash, of_sync))
     of_database = (named[0][0], f"{store.path.name}-wal" if store.path else "")
+    but_of_sync = erased - set(map(_hash, of_sync)), [id for id in ids if id not in of_sync]
     for name, data in named:
-        if name in of_database:
-            found_in = _in_bytes(name, data, erased - hashed, [i for i in ids if i not in of_sync])
-        else:
-            found_in = _in_bytes(name, data, erased, ids)
-        problems += found_in
-    for file in files if found else ():
-        if (
-            file.suffix != ".vault"
-            and to_utc(file.stat().st_mtime + _CLOCK_S) < found[-1].erased_at
-        ):
-            problems.append(
-                f"{file.name} is older than the last erase and may hold what went; delete it"
-            )
+        sought = but_of_sync if name in of_database else (erased, ids)
+        problems += _in_bytes(name, data, *sought)
+    if found:
+        problems += _older(files, found[-1].erased_at)
     return {
         "receipts": len(found),
         "ids": len(erased),
@@ -320,3 +312,10 @@ def _in_bytes(name: str, data: bytes, erased: set[str], ids: Iterable[str]) -> I
     uuids = set(_UUID.findall(data)) if erased else ()
     if any(_hash(uuid) in erased for uuid in uuids) or any(id.encode() in data for id in ids):
         yield f"{name} has the id of something that was erased among its bytes"
+
+
+def _older(files: Iterable[Path], erased_at: str) -> Iterator[str]:
+    """A problem for each file, but of the vault, that was last written before the last erase."""
+    for file in files:
+        if file.suffix != ".vault" and to_utc(file.stat().st_mtime + _CLOCK_S) < erased_at:
+            yield f"{file.name} is older than the last erase and may hold what went; delete it"

@@ -589,36 +589,45 @@ def _checked(row: Mapping[str, Any], number: int) -> dict[str, Any]:
         if not right:
             raise refuse(f"({type_}) has {what} in {name!r}")
         out[name] = int(value) if isinstance(value, bool) else value
-    if type_ == "never_send":
-        given = [name for name in (*SCOPE, "pattern") if out[name] is not None]
-        if not given or ("pattern" in given and len(given) > 1):
-            raise refuse("(never_send) must name either a scope or a pattern")
-    if type_ == "relation":
-        named = (*out["aliases"].get("source", ()), *out["aliases"].get("target", ()))
-        if out["label"] not in get_args(Label) or not all(isinstance(n, str) for n in named):
-            raise refuse("(relation) has an unknown label or aliases that are no texts")
-        if not {out["source_type"], out["target_type"]} <= set(get_args(EntityType)):
-            raise refuse("(relation) has an unknown type of entity")
-    if type_ == "memory":
-        out["sources"] = sources = row.get("sources", ())
-        if not isinstance(sources, list | tuple) or not all(isinstance(s, str) for s in sources):
-            raise refuse("(memory) has no list of turn ids in 'sources'")
-        if out["kind"] not in KINDS:
-            raise refuse(f"(memory) has the kind {out['kind']!r}, allowed are {', '.join(KINDS)}")
+    for name in _LISTS.get(type_, ()):
+        out[name] = row.get(name, ())
     if type_ == "image":
-        if out["mime"] not in get_args(ImageMime) or out["ocr_state"] not in _OCR_STATES:
-            raise refuse("(image) has an unknown mime or ocr_state")
-        out["memories"] = links = row.get("memories")
-        if not isinstance(links, list) or not all(map(_is_link, links)):
-            raise refuse("(image) has no list of {memory_id, caption, caption_by} in 'memories'")
         try:
             for name in ("data", "thumbnail"):
                 out[name] = base64.b64decode(out[name], validate=True)
         except ValueError as exc:
             raise refuse(f"(image) has no base64 in {name!r} ({exc})") from exc
-        if hashlib.sha256(out["data"]).hexdigest() != out["id"]:
-            raise refuse("(image) has bytes whose SHA-256 is not its 'id'")
+    if wrong := _wrong(out):
+        raise refuse(f"({type_}) {wrong}")
     return out
+
+
+def _wrong(row: Mapping[str, Any]) -> str:
+    """What is wrong with a row whose columns have the right types; "" if nothing."""
+    if row["type"] == "never_send":
+        given = [name for name in (*SCOPE, "pattern") if row[name] is not None]
+        if not given or ("pattern" in given and len(given) > 1):
+            return "must name either a scope or a pattern"
+    if row["type"] == "relation":
+        named = (*row["aliases"].get("source", ()), *row["aliases"].get("target", ()))
+        if row["label"] not in get_args(Label) or not all(isinstance(n, str) for n in named):
+            return "has an unknown label or aliases that are no texts"
+        if not {row["source_type"], row["target_type"]} <= set(get_args(EntityType)):
+            return "has an unknown type of entity"
+    if row["type"] == "memory":
+        sources = row["sources"]
+        if not isinstance(sources, list | tuple) or not all(isinstance(s, str) for s in sources):
+            return "has no list of turn ids in 'sources'"
+        if row["kind"] not in KINDS:
+            return f"has the kind {row['kind']!r}, allowed are {', '.join(KINDS)}"
+    if row["type"] == "image":
+        if row["mime"] not in get_args(ImageMime) or row["ocr_state"] not in _OCR_STATES:
+            return "has an unknown mime or ocr_state"
+        if not isinstance(row["memories"], list) or not all(map(_is_link, row["memories"])):
+            return "has no list of {memory_id, caption, caption_by} in 'memories'"
+        if hashlib.sha256(row["data"]).hexdigest() != row["id"]:
+            return "has bytes whose SHA-256 is not its 'id'"
+    return ""
 
 
 def _is_link(value: object) -> bool:

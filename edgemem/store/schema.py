@@ -219,7 +219,8 @@ _STATEMENTS_IMAGES = (
 )
 
 
-SEPARATOR = "char(31)"  # between a memory's id and that of a row which belongs to it
+BETWEEN = "\x1f"  # between a memory's id and that of a row which belongs to it
+SEPARATOR = f"char({ord(BETWEEN)})"  # the same in SQL
 _ON = "EXISTS (SELECT 1 FROM sync_self WHERE NOT quiet)"
 _CHANGED = " OR ".join(
     f"old.{name} IS NOT new.{name}" for name in ("search_text", "valid_from", "expires_at")

@@ -460,8 +460,8 @@ class Store:
     ) -> Work:
         """Work that is still to be done, oldest first.
 
-        due_before: only work with an earlier or equal next_try_at, with none, or with one that is
-        over a day later, as of a clock that was ahead.
+        due_before: only work whose next_try_at is not later, or is missing, or is over a day later,
+        since the clock was ahead when it was set.
         """
         rows = self.select(
             f"SELECT {PENDING_COLUMNS} FROM pending WHERE (?1 IS NULL OR task = ?1) "

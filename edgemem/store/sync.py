@@ -23,7 +23,7 @@ from edgemem.store.database import SCRUB_WANTED, meta
 from edgemem.store.images import export_image
 from edgemem.store.relations import forget_relations, import_relation
 from edgemem.store.rows import LISTED, RELATIONS, SCOPE, Floats, as_json, rowid_of
-from edgemem.store.schema import SEPARATOR
+from edgemem.store.schema import BETWEEN, SEPARATOR
 from edgemem.store.writing import Transaction, erase_rows
 
 if TYPE_CHECKING:
@@ -82,7 +82,6 @@ _KINDS = {
     "graph": (_OF_MEMORY, "m.rowid", f"json_array(m.graphed, {_TOLD})"),
     "never": ("JOIN never_send n ON n.uid = s.id", "n.id", _array("n", _NEVER)),
 }  # fmt: skip
-_BETWEEN = "\x1f"  # schema.SEPARATOR
 ERASING = ("erased", "root")
 # Rows that are stored once and never changed: the table, its key, the columns of the body.
 _ONCE = {
@@ -269,7 +268,7 @@ def versions(
 
 def _with_image(connection: sqlite3.Connection, version: Version, folder: Path | None) -> Version:
     """The version of an image, with its row of an export as body, linked to this memory only."""
-    memory_id, _sep, id = version.id.partition(_BETWEEN)
+    memory_id, _sep, id = version.id.partition(BETWEEN)
     row = export_image(connection, folder, id)
     row["memories"] = [link for link in row["memories"] if link["memory_id"] == memory_id]
     return version._replace(body=json.dumps(row))
@@ -303,9 +302,9 @@ def take_in(
         connection.execute("UPDATE sync_self SET clock = ?", (seq,))
         erased = _erase(tx, connection, new, link, seq, device)
         gone = {row[0] for row in connection.execute(_ERASED)}
-        if any(not gone.isdisjoint(v.id.split(_BETWEEN)) for v in waited):
+        if any(not gone.isdisjoint(v.id.split(BETWEEN)) for v in waited):
             tx.set_meta(SCRUB_WANTED, uuid.uuid4().hex)  # sync_waiting may have had their text
-        new = [v for v in new if v.kind not in ERASING and gone.isdisjoint(v.id.split(_BETWEEN))]
+        new = [v for v in new if v.kind not in ERASING and gone.isdisjoint(v.id.split(BETWEEN))]
         connection.execute("UPDATE sync_self SET quiet = 1")
         connection.execute("DELETE FROM sync_waiting")
         order = list(_KINDS)
@@ -372,7 +371,7 @@ def _erase(
             _stamp(connection, version, seq, link)
             roots += [version.id] * (version.kind == "root")
     for version in new:
-        memory, _, turn = version.id.partition(_BETWEEN)
+        memory, _, turn = version.id.partition(BETWEEN)
         if version.kind == "source" and turn in gone and memory not in gone:
             gone.add(memory)
             _stamp(connection, Version("erased", memory, seq, device), seq, None)
@@ -415,7 +414,7 @@ class _Taking:
         table, key, columns = _ONCE[version.kind]
         values = {key: version.id, **_columns(columns, version)}
         if version.kind == "history":
-            values["memory_id"], _sep, values[key] = version.id.partition(_BETWEEN)
+            values["memory_id"], _sep, values[key] = version.id.partition(BETWEEN)
             if rowid_of(self.connection, "memories", values["memory_id"]) is None:
                 return None  # it would survive an erase of its memory
         sql = f"SELECT 1 FROM {table} WHERE {key} = ?"
@@ -465,7 +464,7 @@ class _Taking:
         return "taken" if row is None else "replaced"
 
     def source(self, version: Version) -> str | None:
-        memory_id, _sep, turn_id = version.id.partition(_BETWEEN)
+        memory_id, _sep, turn_id = version.id.partition(BETWEEN)
         memory = rowid_of(self.connection, "memories", memory_id)
         turn = rowid_of(self.connection, "turns", turn_id)
         if memory is None or turn is None:
@@ -477,7 +476,7 @@ class _Taking:
         return "taken"
 
     def image(self, version: Version) -> str | None:
-        memory_id, _sep, id = version.id.partition(_BETWEEN)
+        memory_id, _sep, id = version.id.partition(BETWEEN)
         memory = rowid_of(self.connection, "memories", memory_id)
         if memory is None:
             return None

@@ -489,7 +489,7 @@ def extent(
     turns (such as the turn's own memory). Turns that no memory cites (questions and answers of a
     chat, messages of a system or tool) may quote what is erased. They are erased if their user is
     that of a given memory or, without a user, if their scope includes a given memory. Unknown ids
-    are skipped. others: ids of turns that are erased with what cites them, and of memories that are
+    are skipped. others: ids of turns, erased with the memories that cite them, and of memories,
     erased without their turns. made_by: erase uncited turns only if this device wrote them.
     """
     wanted = as_json(memory_ids)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from edgemem.config import require
 from edgemem.errors import StoreLocked
-from edgemem.pipeline.ingest import leave_unread
+from edgemem.pipeline.ingest import unqueue
 from edgemem.pipeline.upkeep import BATCH, read_relations, vectors_of
 from edgemem.results import utc_now
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from edgemem.sync.exchange import Place, Synced
 
 __all__ = ["pairing_code", "sync"]
-
-_WORK_LOCK_S = 120.0  # how long to wait for another process that erases, syncs or takes facts
 
 
 def sync(memory: Memory, place: str | Path | Place, code: str | None = None) -> Synced:
@@ -37,9 +35,9 @@ def sync(memory: Memory, place: str | Path | Place, code: str | None = None) -> 
     pairing_code(memory, code)
     from edgemem.sync.exchange import Directory, exchange
 
-    def unread(tx: Transaction, ids: list[str]) -> None:
+    def drop_replaced(tx: Transaction, ids: list[str]) -> None:
         items = memory.store.get(ids, include_deleted=True)
-        leave_unread(memory, tx, items.values())
+        unqueue(memory, tx, items.values())
         # Facts may have been taken here from a turn that was deleted elsewhere meanwhile.
         gone = [items[id] for id in items.keys() - tx.live(ids) if items[id].kind == "turn"]
         facts = memory.store.only_from(turn for item in gone for turn in item.sources)
@@ -50,7 +48,7 @@ def sync(memory: Memory, place: str | Path | Place, code: str | None = None) -> 
         memory._parts.drop_index()
         ended.callback(memory._parts.drop_prompts)  # even if the exchange fails after the erase
 
-    with memory._work_lock(_WORK_LOCK_S) as mine, ExitStack() as ended:
+    with memory._work_lock() as mine, ExitStack() as ended:
         if not mine:
             raise StoreLocked(
                 "another process takes facts from turns, erases or syncs at the moment, and "
@@ -61,7 +59,7 @@ def sync(memory: Memory, place: str | Path | Place, code: str | None = None) -> 
             Directory(place) if isinstance(place, str | Path) else place,
             vectors_for=lambda texts: vectors_of(memory.embedder, texts),
             before_erase=erasing,
-            on_replaced=unread,
+            on_replaced=drop_replaced,
         )
         if done.erased:
             # Facts that lost relations with the erased names are read again; there are few.

@@ -16,7 +16,7 @@ import os
 import re
 import uuid
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,7 +28,7 @@ from edgemem.config import require
 from edgemem.errors import InputError, SchemaVersionError, StoreCorrupt, StoreError
 from edgemem.store import Store
 from edgemem.store.rows import Floats, as_json
-from edgemem.store.schema import MIGRATIONS
+from edgemem.store.schema import BETWEEN, MIGRATIONS
 from edgemem.store.sync import (
     ERASING,
     Self,
@@ -255,10 +255,10 @@ def exchange(
     """Take in what the other devices have left at a place, and leave there what is new here.
 
     vectors_for: from search texts to one (c, dim) float32 array each; called only for texts that
-    another embedder has embedded. before_erase: called before memories are erased here that another
-    device has erased, and again before the file is scrubbed. on_replaced: called within the
-    transaction with the ids of memories that got another text or were deleted. The caller holds the
-    work lock. Raises SchemaVersionError if a device at this place has another version of edgemem,
+    another embedder has embedded. before_erase: called before the erases of other devices are
+    repeated here, and again before the file is scrubbed. on_replaced: called within the transaction
+    with the ids of memories that got another text or were deleted. The caller holds the work lock.
+    Raises SchemaVersionError if a device at this place has another version of edgemem,
     InputError if the place belongs to devices with another pairing code, StoreError if `begin` was
     never called.
     """
@@ -440,23 +440,8 @@ class _Here:
             and all(here.get(name) == size for name, (size, _) in files.items())
             and all(self._changes(self.me.device, n) is not None for n in asked & files.keys())
         )
-        since = own["published"] if own and whole else 0
-        folder = self.store.images_folder
-        with self.store.snapshot() as connection:
-            ((now,),) = connection.execute("SELECT clock FROM sync_self").fetchall()
-            sql = "SELECT id FROM sync_rows WHERE seq > ? AND kind = 'erased'"
-            erased = {id for (id,) in connection.execute(sql, (since,))}
-            dropped = self._to_rewrite(files, erased) if whole else None
-            if dropped is None:
-                since = 0
-            # At a place that is new to this store, the rows just read from it need not be written.
-            read_here = "" if own and dropped is None else self.link
-            new = versions(connection, _UNSENT, since, read_here, images=folder)
-            held = {v[:2] for changes in (dropped or {}).values() for v in unpack(changes)}
-            if held := held - {v[:2] for v in new}:
-                new += versions(connection, _AMONG, as_json(held), images=folder)
-        gone = files.keys() if dropped is None else dropped.keys()
-        head = {
+        new, gone, erased, now = self._unsent(files, whole)
+        head: dict[str, Any] = {
             "schema": len(MIGRATIONS), "link": self.link, "published": now,
             "seen": self.seen, "wants": self.wants,
         }  # fmt: skip
@@ -482,6 +467,28 @@ class _Here:
             self.place.delete(self.me.device, name)
         return head, len(new), sent_bytes
 
+    def _unsent(
+        self, files: Mapping[str, list[int]], whole: bool
+    ) -> tuple[Versions, Collection[str], bool, int]:
+        """The rows to write, the files that they replace, whether anything was erased since the
+        last head, and the clock. whole: whether all of this device's files are there."""
+        own, folder = self.own, self.store.images_folder
+        since = own["published"] if own and whole else 0
+        with self.store.snapshot() as connection:
+            ((now,),) = connection.execute("SELECT clock FROM sync_self").fetchall()
+            sql = "SELECT id FROM sync_rows WHERE seq > ? AND kind = 'erased'"
+            erased = {id for (id,) in connection.execute(sql, (since,))}
+            dropped = self._to_rewrite(files, erased) if whole else None
+            if dropped is None:
+                since = 0
+            # At a place that is new to this store, the rows just read from it need not be written.
+            read_here = "" if own and dropped is None else self.link
+            new = versions(connection, _UNSENT, since, read_here, images=folder)
+            held = {v[:2] for changes in (dropped or {}).values() for v in unpack(changes)}
+            if held := held - {v[:2] for v in new}:
+                new += versions(connection, _AMONG, as_json(held), images=folder)
+        return new, files.keys() if dropped is None else dropped.keys(), bool(erased), now
+
     def _to_rewrite(
         self, files: Mapping[str, list[int]], erased: set[str]
     ) -> dict[str, bytes] | None:
@@ -501,7 +508,7 @@ class _Here:
         def goes(version: Version) -> bool:
             if version.kind == "graph" and version[:4] not in told:
                 return True
-            return version.kind not in ERASING and not erased.isdisjoint(version.id.split("\x1f"))
+            return version.kind not in ERASING and not erased.isdisjoint(version.id.split(BETWEEN))
 
         small = [name for name, (size, _) in files.items() if size < CHUNK_BYTES // 4]
         found: dict[str, bytes] = {}

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemem.config import toml_value
 from edgemem.errors import AdapterError, InputError
 from edgemem.runtime import experts
 from edgemem.runtime.models import known_sha256, sha256_of
@@ -241,12 +242,6 @@ def _cut(up: NDArray[np.float64], down: NDArray[np.float64], rank: int) -> tuple
     return a.astype(np.float32), b.astype(np.float32)
 
 
-def _toml(value: Any) -> str:
-    """A text, a number or a list of them, as TOML. Its strings escape as JSON's do, but for DEL,
-    and know no surrogates."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
 def record_file(adapter: Path) -> Path:
     """Where the record of an adapter lies."""
     return adapter.with_name(adapter.name + ".json")
@@ -287,16 +282,32 @@ def combine(
             f"the adapters are of the stages {', '.join(stages) or 'none'} and of {len(bases)} "
             "models; give one for each stage, all of one model"
         )
-    summary = _summary(scores) if scores else {}
-    lines = [
-        "# Made by `edgemem train combine`; the keys are explained in models/README.md.",
-        "format = 1",
-        f"name = {_toml(folder.name)}",
-        f"licence = {_toml(licence)}",
-        f"data = {_toml(data)}",
-        f"base_sha256 = {_toml([*sorted(bases), *also_for])}",
-    ]
-    for stage, record in zip(stages, records, strict=True):
+    head = {
+        "format": 1,
+        "name": folder.name,
+        "licence": licence,
+        "data": data,
+        "base_sha256": [*sorted(bases), *also_for],
+    }
+    text = _manifest(head, records, _summary(scores) if scores else {})
+    folder.mkdir(parents=True, exist_ok=True)
+    for stage, adapter in zip(stages, adapters, strict=True):
+        with suppress(shutil.SameFileError):
+            shutil.copyfile(adapter, folder / f"{stage}.gguf")
+    temporary = folder / f"{experts.MANIFEST}.tmp"
+    temporary.write_bytes(text)
+    os.replace(temporary, folder / experts.MANIFEST)
+    return experts.find(f"{folder}{os.sep}")
+
+
+def _manifest(
+    head: Mapping[str, Any], records: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]
+) -> bytes:
+    """The manifest of a set. summary: scores by name; each stage gets those with its prefix."""
+    lines = ["# Made by `edgemem train combine`; the keys are explained in models/README.md."]
+    lines += [f"{key} = {toml_value(value)}" for key, value in head.items()]
+    for record in records:
+        stage = record["stage"]
         losses = ("first_loss", "best_loss")
         figures = {key: round(record[key], 3) for key in losses if key in record}
         figures |= record.get("scores", {})
@@ -309,8 +320,12 @@ def combine(
             **{key: record[key] for key in ("rank", "alpha", "targets", "command", "seed")},
             "tokens": record["tokens"],
         }
-        lines += ["", "[[adapter]]", *(f"{key} = {_toml(value)}" for key, value in row.items())]
-        shown = ", ".join(f"{key} = {_toml(value)}" for key, value in figures.items())
+        lines += [
+            "",
+            "[[adapter]]",
+            *(f"{key} = {toml_value(value)}" for key, value in row.items()),
+        ]
+        shown = ", ".join(f"{key} = {toml_value(value)}" for key, value in figures.items())
         lines.append(f"scores = {{ {shown} }}")
     try:
         text = ("\n".join(lines) + "\n").encode()
@@ -320,14 +335,7 @@ def combine(
             f"the manifest cannot hold this: {exc}; give scores, licence and data that are texts, "
             "numbers and lists of them"
         ) from exc
-    folder.mkdir(parents=True, exist_ok=True)
-    for stage, adapter in zip(stages, adapters, strict=True):
-        with suppress(shutil.SameFileError):
-            shutil.copyfile(adapter, folder / f"{stage}.gguf")
-    temporary = folder / f"{experts.MANIFEST}.tmp"
-    temporary.write_bytes(text)
-    os.replace(temporary, folder / experts.MANIFEST)
-    return experts.find(f"{folder}{os.sep}")
+    return text
 
 
 def _summary(scores: Path) -> dict[str, Any]:

@@ -209,74 +209,28 @@ def train(
     if resume and checkpoint.exists():
         state = expert.load(checkpoint, identity, out)
 
-    begun = time.monotonic() - state.elapsed_s
-    limit_s = math.inf if plan.minutes is None else plan.minutes * 60
     per_epoch = math.ceil(len(learn) / plan.batch)
-    last_step = per_epoch * plan.epochs
-
-    def elapsed() -> float:
-        return time.monotonic() - begun
-
-    def done() -> float:
-        return min(1.0, max(state.step / last_step, elapsed() / limit_s))
-
-    def validate() -> None:
-        started = elapsed()
-        state.judge(expert.mean_loss(judged))
-        if state.worse == 0:
-            expert.write(out)
-        state.judged_at_s, state.judging_s = elapsed(), elapsed() - started
-        state.elapsed_s = elapsed()
-        expert.save(checkpoint, identity, state, out)
-
-    def tell(*, validated: bool) -> None:
-        ahead_s = elapsed() * (1 / max(done(), 1e-9) - 1)
-        report(
-            Progress(
-                step=state.step,
-                epoch=state.step / per_epoch,
-                done=done(),
-                loss=state.loss,
-                valid_loss=state.valid_loss,
-                best_loss=state.best_loss,
-                tokens_per_s=state.tokens_per_s,
-                left_s=max(0.0, min(limit_s - elapsed(), ahead_s)),
-                validated=validated,
-            )
-        )
-
+    run = _Run(expert, plan, state, judged, per_epoch, out, checkpoint, identity)
     if math.isnan(state.first_loss):
-        validate()
-        tell(validated=True)
-    ended = "epochs" if state.step >= last_step else ""
+        run.validate()
+        report(run.progress(validated=True))
+    ended = "epochs" if state.step >= run.last_step else ""
     while not ended:
         batch = _batch(learn, state.step, plan)
-        started = elapsed()
-        loss = expert.step(batch, state.step, learning_rate(plan, state.step, done()))
-        state.stepped(batch, loss, elapsed() - started)
-        if state.step == last_step:
+        started = run.elapsed_s()
+        loss = expert.step(batch, state.step, learning_rate(plan, state.step, run.done()))
+        state.stepped(batch, loss, run.elapsed_s() - started)
+        if state.step == run.last_step:
             ended = "epochs"
-        elif elapsed() + state.judging_s >= limit_s:
+        elif run.elapsed_s() + state.judging_s >= run.limit_s:
             ended = "minutes"
-        # Under a limit, a slow machine's validations may not take more than a fifth of the time.
-        rested = plan.minutes is None or elapsed() - state.judged_at_s >= 4 * state.judging_s
-        due = bool(ended) or (state.step % plan.every == 0 and rested)
+        due = bool(ended) or run.is_due()
         if due:
-            validate()
+            run.validate()
             if not ended and state.worse >= plan.patience:
                 ended = "patience"
-        tell(validated=due)
-    return Outcome(
-        steps=state.step,
-        epochs_done=state.step / per_epoch,
-        tokens=state.tokens,
-        first_loss=state.first_loss,
-        best_loss=state.best_loss,
-        tokens_per_s=state.tokens_per_s,
-        elapsed_s=elapsed(),
-        ended=ended,
-        bytes=out.stat().st_size,
-    )
+        report(run.progress(validated=due))
+    return run.outcome(ended)
 
 
 def _batch(learn: Sequence[Tokens], step: int, plan: Plan) -> list[Tokens]:
@@ -323,6 +277,74 @@ class _State:
         self.valid_loss = loss
         self.worse = 0 if loss < self.best_loss else self.worse + 1
         self.best_loss = min(loss, self.best_loss)
+
+
+class _Run:
+    """A training under way. judged: the rows of a validation. per_epoch: steps of an epoch."""
+
+    def __init__(
+        self, expert: Expert, plan: Plan, state: _State, judged: Sequence[Row], per_epoch: int,
+        out: Path, checkpoint: Path, identity: str,
+    ) -> None:  # fmt: skip
+        self._expert, self._plan, self._state, self._judged = expert, plan, state, judged
+        self._per_epoch, self._out = per_epoch, out
+        self._checkpoint, self._identity = checkpoint, identity
+        self._begun = time.monotonic() - state.elapsed_s
+        self.limit_s = math.inf if plan.minutes is None else plan.minutes * 60
+        self.last_step = per_epoch * plan.epochs
+
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self._begun
+
+    def done(self) -> float:
+        """The share of the plan, 0 to 1."""
+        return min(1.0, max(self._state.step / self.last_step, self.elapsed_s() / self.limit_s))
+
+    def is_due(self) -> bool:
+        """Whether a validation is due after this step. Under a limit, those of a slow machine may
+        not take more than a fifth of the time."""
+        state, plan = self._state, self._plan
+        rested_s = self.elapsed_s() - state.judged_at_s
+        rested = plan.minutes is None or rested_s >= 4 * state.judging_s
+        return state.step % plan.every == 0 and rested
+
+    def validate(self) -> None:
+        """Judge the expert, write it if it is the best so far, and write a checkpoint."""
+        state, started = self._state, self.elapsed_s()
+        state.judge(self._expert.mean_loss(self._judged))
+        if state.worse == 0:
+            self._expert.write(self._out)
+        state.judged_at_s, state.judging_s = self.elapsed_s(), self.elapsed_s() - started
+        state.elapsed_s = self.elapsed_s()
+        self._expert.save(self._checkpoint, self._identity, state, self._out)
+
+    def progress(self, *, validated: bool) -> Progress:
+        state, ahead_s = self._state, self.elapsed_s() * (1 / max(self.done(), 1e-9) - 1)
+        return Progress(
+            step=state.step,
+            epoch=state.step / self._per_epoch,
+            done=self.done(),
+            loss=state.loss,
+            valid_loss=state.valid_loss,
+            best_loss=state.best_loss,
+            tokens_per_s=state.tokens_per_s,
+            left_s=max(0.0, min(self.limit_s - self.elapsed_s(), ahead_s)),
+            validated=validated,
+        )
+
+    def outcome(self, ended: str) -> Outcome:
+        state = self._state
+        return Outcome(
+            steps=state.step,
+            epochs_done=state.step / self._per_epoch,
+            tokens=state.tokens,
+            first_loss=state.first_loss,
+            best_loss=state.best_loss,
+            tokens_per_s=state.tokens_per_s,
+            elapsed_s=self.elapsed_s(),
+            ended=ended,
+            bytes=self._out.stat().st_size,
+        )
 
 
 class Expert:
