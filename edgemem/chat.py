@@ -11,7 +11,8 @@ task, none for other talk. What the model can do (runtime/experts.py) decides ho
   dated notes beside the message. For an instruct model below HEEDS_PARAMS the bundled one
   acknowledges a message that only tells. If a client gave instructions or options, the model does
   that itself, without notes.
-- A question for whatever there is on some days lists what was told of them (pipeline/days.py).
+- A question for whatever there is on some days lists what was told of them (pipeline/days.py). One
+  for a length of time or an order is computed from the days of its events (pipeline/intervals.py).
 - Below HEEDS_PARAMS an overview is in the user's own words. A model that can do neither of the
   above also quotes what bears on a task.
 - Below a refusal, or an answer that is not sure, stands what was told nearest to the question.
@@ -40,7 +41,9 @@ from edgemem.inputs import text_of, time_of
 from edgemem.memory import Memory
 from edgemem.pipeline import looking, recall
 from edgemem.pipeline.days import Asked, agenda, days_asked, with_days
+from edgemem.pipeline.intervals import compared
 from edgemem.pipeline.parts import expert_of
+from edgemem.pipeline.turn import Decided, Turn, Way, without_model
 from edgemem.results import (
     AddResults,
     Evidence,
@@ -76,10 +79,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Chat", "Reply"]
 
-Way = Literal["answer", "converse", "quote"]
-"""How a message is answered. answer: by an expert for short answers. converse: in a conversation.
-quote: by a model that can do neither; it quotes what was said, and makes small talk."""
-
 SHOWN_SENTENCES = 2  # best of 1 to 4 for a base model of 135 M parameters; others are unmeasured
 SHOWN_TURNS = 6  # for an expert for short answers, which was trained on 3 to 7
 SHOWN_NOTES = 8  # in a conversation, for a model that heeds its notes or has an expert for replies
@@ -93,57 +92,6 @@ _KNOWN_SHARE = 0.3  # of the window, for the system message with what every answ
 _TOLD = 0.05  # score of a hit from which a question of general knowledge may ask for a memory
 _CANDIDATES = 16  # hits of one search
 _PAST_TURNS = 4  # shown for small talk
-_LEADING_CHARS = 400  # of the turns before a message, searched together with it
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """A turn as it was said. shown: its text as the model read it, notes included; None if that is
-    what was said. notes: those beside it. tells: whether the turn tells something that no search
-    finds, as it is not stored.
-    """
-
-    said: Message
-    shown: str | None = None
-    notes: tuple[Evidence, ...] = ()
-    tells: bool = True
-
-    @property
-    def read(self) -> Message:
-        """The message as the model read it."""
-        return self.said if self.shown is None else replace(self.said, content=self.shown)
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A message, and what was decided about it before it is answered.
-
-    hits: what the search found. evidence: the memories to answer from. unknown: the answer if no
-    memory tells. pixels: images that the message is about, for a model that sees. photos: the
-    memories of these images. answered: an expert's answer, which replaces the conversing model's.
-    """
-
-    text: str
-    said_at: str
-    hits: SearchResults
-    way: Way
-    intent: Intent
-    evidence: tuple[Evidence, ...]
-    options: Options
-    unknown: str
-    pixels: tuple[Pixels, ...]
-    photos: tuple[Hit, ...]
-    answered: Generation | None = None
-
-    @property
-    def context(self) -> tuple[Hit, ...]:
-        """The memories that the answer is made from."""
-        return self.photos or recall.sources(self.evidence)
-
-    @property
-    def nothing_known(self) -> bool:
-        """Whether the message asks for what only memory could tell, and no memory was found."""
-        return self.intent.wants in ("recall", "overview") and not self.evidence
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
@@ -214,7 +162,7 @@ class Chat:
         self._shown = shown
         self.cloud = cloud
         self.instructions = instructions
-        self._turns = [_Turn(turn) for turn in turns]
+        self._turns = [Turn(turn) for turn in turns]
         self._first = 0  # of these turns, that the model is still shown
         self._known: tuple[Evidence, ...] | None = None
         self._erasure = last_erasure(memory.store)
@@ -289,12 +237,15 @@ class Chat:
         days: Asked | None,
         images: Sequence[bytes | str | Path],
         options: Options,
-    ) -> _Asked:
+    ) -> Decided:
         """A message with what is decided about it once a search has found its memories.
 
         wanted: what it wants by its words; the memories may say otherwise. days: those about which
         it asks whatever there is on them.
         """
+        past = [turn for turn in self._turns if turn.said.role == "user"][-1:]
+        if wanted.wants == "recall" and wanted.refers and past and past[0].wants == "general":
+            wanted = replace(wanted, wants="general", doubtful=True)  # "and of Morocco?"
         asks, own_words = wanted.wants == "recall", bool(options)
         with_turns = wanted.refers if asks else self._way(wanted, own_words) == "converse"
         hits = self._search(text, recall.asked_at(text, said_at), with_turns=with_turns)
@@ -304,6 +255,7 @@ class Chat:
         near = wanted.wants == "general" and any(hit.score >= _TOLD for hit in hits)
         if near and (wanted.doubtful or self._heeds):
             wanted, near = replace(wanted, wants="recall"), False
+        counted, dated = self._counted(text, said_at) if asks and not options else ("", ())
         way = self._way(wanted, own_words)
         photos, pixels = self._looked_at(images, hits, wanted)
         now = recall.clock(self.memory, text, said_at) if wanted.wants == "recall" else ()
@@ -312,11 +264,12 @@ class Chat:
             # Other models mix the plans up, and invent some where there are none.
             way = way if evidence and self._heeds else "quote"
         else:
-            evidence = () if pixels else whom or (*self._evidence(text, hits, wanted, way), *now)
-        asked = _Asked(
-            text, said_at, hits, way, wanted, evidence, options, self._unknown(hits), pixels, photos
-        )
-        if way == "converse" and wanted.wants == "recall" and not pixels:
+            evidence = dated or whom or (*self._evidence(text, hits, wanted, way), *now)
+        asked = Decided(
+            text, said_at, hits, way, wanted, () if pixels else evidence, options,
+            self._unknown(hits), pixels, photos, "" if pixels else counted,
+        )  # fmt: skip
+        if way == "converse" and wanted.wants == "recall" and not (pixels or counted):
             return self._by_expert(asked, (*self._told(text, hits), *now))
         return self._if_told(asked) if near and not pixels else asked
 
@@ -332,7 +285,7 @@ class Chat:
         if erased != self._erasure:  # perhaps of another user
             left = store.recent_turns(self._scope, limit=2 * len(self._turns))
             stored = {turn.content for turn in left}
-            kept = [_Turn(turn.said) for turn in self._turns if turn.said.content in stored]
+            kept = [Turn(turn.said) for turn in self._turns if turn.said.content in stored]
             ids = {hit.id for hit in found}
             if changed or len(kept) < len(self._turns) or len(store.get([*ids])) < len(ids):
                 self._turns, self._first, self._known = kept, 0, None
@@ -379,9 +332,14 @@ class Chat:
 
     def _search(self, text: str, at: str | None, *, with_turns: bool = False) -> SearchResults:
         """The memories that fit a message, best first; see `recall.search`."""
-        turns = self._turns[-2:] if with_turns else []
-        before = " ".join(turn.said.content for turn in turns)[-_LEADING_CHARS:]
-        return recall.search(self.memory, self._ids(), text, at, before, most=_CANDIDATES)
+        turns = [turn.said for turn in self._turns[-2:]] if with_turns else []
+        return recall.search(self.memory, self._ids(), text, at, turns, most=_CANDIDATES)
+
+    def _counted(self, text: str, said_at: str) -> tuple[str, tuple[Evidence, ...]]:
+        """The answer to a question that compares days, with what tells them; else nothing."""
+        if self._heeds:
+            return "", ()
+        return compared(self.memory, partial(self._search, at=None), text, said_at) or ("", ())
 
     def offered(self, text: str) -> Sequence[Hit]:
         """The memories that the next message would offer to the cloud, if nothing was said yet."""
@@ -391,14 +349,15 @@ class Chat:
         return self._search(text, recall.asked_at(text, now))
 
     def _run(
-        self, reply: Reply, asked: _Asked, remember: bool | str, mode: Mode
+        self, reply: Reply, asked: Decided, remember: bool | str, mode: Mode
     ) -> Generator[str, None, None]:
         """The pieces of an answer. reply: a proxy, which receives what is known at the end."""
         pieces: list[str] = []
         appended = ""
         changes = reply.changes
         said = Message("user", asked.text, asked.said_at)
-        turn = _Turn(said, tells=asked.intent.tells and not remember)
+        tells = asked.intent.tells and not remember
+        turn = Turn(said, tells=tells, wants=asked.intent.wants)
         try:
             yield ""
             reply.cloud, reply.cloud_error = self._ask_cloud(asked, mode)
@@ -407,7 +366,7 @@ class Chat:
                 yield pieces[0]
                 return
             free = self._heeds or bool(asked.options)
-            fixed = None if asked.pixels else _without_model(asked, self.instructions, free=free)
+            fixed = None if asked.pixels else without_model(asked, self.instructions, free=free)
             if fixed is not None:
                 reply.generation = asked.answered
                 pieces.append(fixed)
@@ -427,7 +386,7 @@ class Chat:
             if not erased:
                 self._turns.append(turn)
                 if answer:  # the model is shown its own words again, not the quotation below them
-                    self._turns.append(_Turn(Message("assistant", answer, asked.said_at)))
+                    self._turns.append(Turn(Message("assistant", answer, asked.said_at)))
             if remember and not self.memory.closed:
                 started = time.perf_counter()
                 if text and not erased:
@@ -439,7 +398,7 @@ class Chat:
                     reply.changes = changes
                     reply.timings["remember_s"] = time.perf_counter() - started
 
-    def _ask_cloud(self, asked: _Asked, mode: Mode) -> tuple[CloudAnswer | None, str | None]:
+    def _ask_cloud(self, asked: Decided, mode: Mode) -> tuple[CloudAnswer | None, str | None]:
         """Ask the cloud if the governor allows it. Its answer, or why it gave none."""
         if self.cloud is None or (mode == "auto" and asked.intent.wants == "erase"):
             return None, None
@@ -479,7 +438,7 @@ class Chat:
             return recall.recall(memory, text, hits, most=self._shown or SHOWN_SENTENCES)
         return ()
 
-    def _by_expert(self, asked: _Asked, evidence: tuple[Evidence, ...]) -> _Asked:
+    def _by_expert(self, asked: Decided, evidence: tuple[Evidence, ...]) -> Decided:
         """The message with the answer of the bundled model's expert, if the expert is sure of it or
         finds that no memory tells; else the message as it is.
 
@@ -501,7 +460,7 @@ class Chat:
         sure = generation.reliable(said.text, said.log_p, asked.text) and not asked.options
         return replace(asked, answered=said, evidence=evidence) if sure else asked
 
-    def _if_told(self, asked: _Asked) -> _Asked:
+    def _if_told(self, asked: Decided) -> Decided:
         """A question of general knowledge ("Can Noah eat nuts?") with an expert's answer from
         memories that are near it; the question as it is if they do not tell."""
         try:
@@ -553,7 +512,7 @@ class Chat:
     def _short_answer(
         self,
         engine: Engine,
-        asked: _Asked,
+        asked: Decided,
         evidence: Sequence[Evidence],
         *,
         quoting: bool = False,
@@ -572,7 +531,7 @@ class Chat:
             unknown=asked.unknown, quotes=told, guesses=guesses, embedder=self.memory.embedder,
         )  # fmt: skip
 
-    def _stream(self, asked: _Asked, turn: _Turn) -> tuple[Stream, _Turn]:
+    def _stream(self, asked: Decided, turn: Turn) -> tuple[Stream, Turn]:
         """The answer, and the user's turn as the model is shown it."""
         if asked.pixels:
             return looking.answer(self.engine, asked.text, asked.pixels), turn
@@ -587,7 +546,7 @@ class Chat:
         talk = general if asked.intent.wants == "general" else small_talk
         return talk(self.engine, asked.text, past), turn
 
-    def _below(self, asked: _Asked, answer: str) -> str:
+    def _below(self, asked: Decided, answer: str) -> str:
         """What stands below an answer: the memories that bear on advice; those nearest to a
         question that is refused, or that a conversing model answers; a caution."""
         wants, converses = asked.intent.wants, asked.way == "converse"
@@ -595,6 +554,8 @@ class Chat:
             return generation.KNOWS_LITTLE
         if wants == "task" and converses and asked.evidence:
             return generation.quoted(asked.evidence, generation.BEARING)
+        if asked.counted:
+            return generation.quoted(asked.evidence)
         if wants != "recall" or asked.pixels:
             return ""
         if answer == asked.unknown:
@@ -606,7 +567,7 @@ class Chat:
         shown = find(self.memory, asked.text, asked.hits)
         return generation.quoted(shown, head) if shown else ""
 
-    def _converse(self, asked: _Asked, plain: _Turn) -> tuple[Stream, _Turn]:
+    def _converse(self, asked: Decided, plain: Turn) -> tuple[Stream, Turn]:
         """An answer in a conversation. If the window is full, the oldest turns are left out; if the
         message alone does not fit, its notes are too, and then the known facts."""
         engine, today = self.engine, date.fromisoformat(local_time(asked.said_at)[:10])
@@ -669,32 +630,3 @@ def _streamed(stream: Stream, reply: Reply, pieces: list[str]) -> Iterator[str]:
     if stream.result is not None:
         reply.timings["ttft_s"] = stream.result.ttft_s
         reply.timings["tokens_per_s"] = stream.result.tokens_per_s
-
-
-def _without_model(asked: _Asked, instructions: str, *, free: bool) -> str | None:
-    """An answer that needs no call of the conversing model, or None.
-
-    instructions: the caller's, which may say who the assistant is. free: whether the model sums up
-    in its own words; one below HEEDS_PARAMS would omit and invent.
-    """
-    wants, shown = asked.intent.wants, asked.evidence
-    converses = asked.way == "converse"
-    if wants == "erase":
-        return generation.ERASES_NOTHING if asked.intent.tells else generation.NOR_KEEPS
-    if wants == "self" and not (converses and instructions):
-        return generation.ABOUT_ITSELF
-    if wants == "act" and not (converses and instructions):
-        keeps = asked.intent.tells
-        return generation.DOES_NOTHING_BUT_KEEPS if keeps else generation.DOES_NOTHING
-    if wants == "overview" and shown and not (free and converses):
-        return generation.quoted(shown)
-    if asked.answered is not None:
-        return asked.answered.text
-    if asked.nothing_known and not converses:
-        return asked.unknown
-    if converses:
-        return None
-    if wants in TASKS and shown:
-        head = generation.FOR_A_TEXT if wants == "text" else generation.BEARING
-        return generation.quoted(shown, head)
-    return None

@@ -350,6 +350,21 @@ def test_general_knowledge_that_was_told_of_is_answered_from_memory(embedder, as
         assert (reply.text == "the technician", reply.wants == "recall") == (told, told)
 
 
+def test_what_follows_a_question_of_general_knowledge_is_one(embedder):
+    """ "And of Morocco?" was refused, as no memory tells its capital."""
+    first, second = "What is the capital of Portugal?", "And of Morocco?"
+    for told, wants in (
+        ("My dog is called Rex.", "general"),
+        ("Ann flies to Morocco in May.", "recall"),
+    ):
+        engine = Reads(wants={first: "general", second: "recall"})
+        with Memory(":memory:", engine=engine, embedder=embedder) as memory:
+            memory.add(told, user_id="default", infer=False)
+            chat = Chat(memory)
+            say(chat, first, remember=False)
+            assert say(chat, second, remember=False).wants == wants, told
+
+
 def test_a_question_that_refers_to_nothing_is_asked_alone(embedder):
     """The boss became the answer to who was asked about next."""
     engine = Reads()

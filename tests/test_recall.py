@@ -17,10 +17,11 @@ from edgemem.pipeline.recall import (
     overview,
     quotes,
     recall,
+    search,
     sources,
     told_of,
 )
-from edgemem.results import Scope
+from edgemem.results import Message, Scope
 
 DAYS = ("2024-05-01T10:00:00+00:00", "2024-06-01T10:00:00+00:00", "2024-07-01T10:00:00+00:00")
 OLD, NEW = "I drink coffee every morning.", "I drink tea every morning, no coffee."
@@ -351,3 +352,25 @@ def test_an_overview_of_somebody_leaves_out_what_is_told_of_others(memory):
         found = overview(memory, question, hits, most=4)
         assert set(sentences(found)) == {*told[:2]}
         assert bool(told_of(memory, question, hits, most=4)) == question.startswith("who")
+
+
+def test_what_a_question_also_tells_is_shown(memory):
+    tell(
+        memory,
+        "I'm thinking of visiting my sister Emily in Denver soon, and I was wondering if you knew "
+        "any attractions there?",
+    )
+    tell(memory, "Where does my sister live?")
+    (found,) = shown(memory, "Where does my sister Emily live?", whole=True)
+    assert "Denver" in found.text
+
+
+def test_the_turns_before_a_message_do_not_find_themselves(memory):
+    said = "I am still sad about the house."
+    tell(memory, said)
+    tell(memory, "We offered 405,000 for the old mill.")
+    asked, before = "How much did we offer for it?", [Message("user", said, DAYS[1])]
+    found = search(memory, {"user_id": "ana"}, asked, None, before, most=8)
+    alone = search(memory, {"user_id": "ana"}, asked, None, (), most=8)
+    scores = [{hit.memory: hit.score for hit in hits}.get(said, 0.0) for hits in (found, alone)]
+    assert scores[0] == scores[1]

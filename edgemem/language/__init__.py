@@ -11,11 +11,12 @@ another language, and cuts words into grams for it. Outside this room only `clou
 Knows texts and dates; no model, no store, no message.
 """
 
-from edgemem.language import en, en_dates, en_days, en_facts, en_when, other
+from edgemem.language import en, en_dates, en_days, en_facts, en_intervals, en_when, other
 from edgemem.language.en import *  # noqa: F403
 from edgemem.language.en_dates import *  # noqa: F403
 from edgemem.language.en_days import *  # noqa: F403
 from edgemem.language.en_facts import *  # noqa: F403
+from edgemem.language.en_intervals import *  # noqa: F403
 from edgemem.language.en_when import *  # noqa: F403
 from edgemem.language.other import *  # noqa: F403
 
@@ -24,6 +25,7 @@ __all__ = [
     *en_dates.__all__,
     *en_days.__all__,
     *en_facts.__all__,
+    *en_intervals.__all__,
     *en_when.__all__,
     *other.__all__,
 ]

@@ -36,14 +36,15 @@ from edgemem.results import (
 )
 from edgemem.retrieval.search import RELEVANT
 from edgemem.runtime.onnxfile import expert_file
-from edgemem.stages.intent import only_asks
+from edgemem.stages.intent import may_tell, only_asks
 from edgemem.store import StoredTurn
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
 __all__ = ["FAR_LESS", "KINDS", "LIKELY", "asked_at", "bearing", "changed", "clock", "evidence_of"]
-__all__ += ["known", "lasting", "near_misses", "notes", "overview", "quotes", "recall", "relevant"]
+__all__ += ["known", "lasting", "near_misses", "nearness", "notes", "overview", "quotes", "recall"]
+__all__ += ["relevant"]
 __all__ += ["search", "sources", "telling", "told_of", "within"]
 
 Kind = Literal["constraint", "person", "circumstance"]
@@ -69,6 +70,7 @@ _PARTS, _OF_A_PART = 6, 4  # parts of a task that are searched for, hits of each
 _QUOTED = 3  # sentences beside an answer that is not reliable
 _NEWEST = 100  # facts of `known`; no window has room for more
 _LETTER, _RUNS_ON = 32, 0.8  # a line runs on from so many characters and share of the longest one
+_LEADING_CHARS = 400  # of the turns before a message, searched together with it
 _LASTING = 16  # memories of a kind
 _CLOCK = 0.42  # cosine from which a question is about the day or the time
 
@@ -80,12 +82,19 @@ def asked_at(question: str, said_at: str) -> str | None:
 
 
 def search(
-    memory: Memory, ids: Mapping[str, Any], text: str, at: str | None, before: str, *, most: int
+    memory: Memory,
+    ids: Mapping[str, Any],
+    text: str,
+    at: str | None,
+    before: Sequence[Message],
+    *,
+    most: int,
 ) -> SearchResults:
     """The memories that fit a message, best first.
 
     ids: whose. at: the time that the message asks about; also finds what was valid then. before:
-    what was said before the message; also finds what fits the two together.
+    the turns before the message; also finds what fits them and the message together, but for the
+    turns themselves, which would find nothing as well as their own words.
     """
 
     def found(query: str, at: str | None = None) -> SearchResults:
@@ -97,7 +106,8 @@ def search(
         then = found(text, at)
         more, hits = [*then], replace(hits, relations=then.relations)
     if before:
-        more += found(f"{before} {text}")
+        said = " ".join(turn.content for turn in before)
+        more += (hit for hit in found(f"{said[-_LEADING_CHARS:]} {text}") if hit.memory not in said)
     if not more:
         return hits
     best: dict[str, Hit] = {}
@@ -168,12 +178,12 @@ def _shortened(memory: Memory, question: str, evidence: Evidence) -> Evidence:
     parts = language.sentences(evidence.text)
     if evidence.speaker != _ASSISTANT or len(parts) <= _SENTENCES:
         return evidence
-    order = np.argsort(-_nearness(memory, question, parts, _LIKELY), kind="stable")
+    order = np.argsort(-nearness(memory, question, parts, _LIKELY), kind="stable")
     kept = " ".join(parts[i] for i in sorted(order[:_SENTENCES].tolist()))
     return replace(evidence, text=kept, turn=None)
 
 
-def _nearness(
+def nearness(
     memory: Memory, question: str, parts: Sequence[str], most: int | None = None
 ) -> NDArray[np.float32]:
     """(n,) float32, how near each text is to a question, by the cosine and by shared words.
@@ -203,7 +213,7 @@ def _nearest_sentences(memory: Memory, question: str, found: Sequence[Evidence])
     ]
     if not split:
         return []
-    scores = _nearness(memory, question, [evidence.text for evidence in split])
+    scores = nearness(memory, question, [evidence.text for evidence in split])
     order = np.argsort(-scores, kind="stable").tolist()
     return [split[i] for i in order if scores[i] >= _FAR * scores[order[0]]]
 
@@ -419,7 +429,7 @@ def evidence_of(
             continue
         for turn in [known[id] for id in hit.sources if id in known] if edited else said:
             text = hit.memory if edited else _holding(turn.content, over.get(turn.id, ()))
-            if not text or language.is_question(text):
+            if not text or (language.is_question(text) and not may_tell(memory.embedder, text)):
                 continue
             of_assistant = turn.role == "assistant" and turn.name is None
             if not of_assistant or (assistants and (all_ or not _answers_old(memory, turn))):

@@ -185,9 +185,13 @@ def _telling(logits: FloatArray) -> float:
 
 def only_asks(embedder: Embedder, text: str) -> bool:
     """Whether, by the regression, a message wants something and most likely tells nothing."""
-    logits = _logits(embedder, text)
-    wants, _ = decided(logits[None])
-    return WANTS[wants[0]] is not None and _telling(logits) < MAY_TELL
+    wants, _ = decided(_logits(embedder, text)[None])
+    return WANTS[wants[0]] is not None and not may_tell(embedder, text)
+
+
+def may_tell(embedder: Embedder, text: str) -> bool:
+    """Whether, by the regression, a message may tell something."""
+    return _telling(_logits(embedder, text)) >= MAY_TELL
 
 
 def decided(
