@@ -8,7 +8,7 @@ English stop words count as such. Knows no calendar (`en_dates`), and not what a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from functools import lru_cache
 
 __all__ = [
@@ -74,11 +74,41 @@ _END = re.compile(
     r"[.!?…。！？\n](?:(?<=\n)\n*|(?<=[。！？])|(?<!\b[Dd]r\.)(?<!\b[Mm]r\.)(?<!\b[Mm]s\.)"
     r"(?<!\bSt\.)(?<!\b[Mm]rs\.)(?<!\bvs\.)(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\b[A-Z]\.)[\"')\]]*\s+)"
 )
+# Nor after these words or numbers before those: "Prof. Ito", "ca. 10", "3. May", "3.12. at 8". What
+# comes before is in the left pattern, what follows in the right one.
+_RUNS_ON = [
+    (re.compile(rf"(?<![\w.,:'’])(?:{before})\Z"), re.compile(after))
+    for before, after in (
+        ("Sr|Sra|Srta|Dra|Prof|Hr|Hrn|Fr|Rev|Capt|Sgt|Lt|Gen|Ing", r"[^\W\d_a-zß-öø-ÿ]"),
+        ("bzw|inkl|exkl|evtl|ggf|z\\.B|d\\.h|u\\.a|o\\.ä", r"\w"),
+        ("[Cc]a|[Aa]pprox|[Nn]r|[Tt]el|[Ee]xt|pp?|(?:at|in|bus|room|house) [Nn]o|[a-z] No", r"\d"),
+        (r"\d\d? ?(?:Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)", r"[\da-z]"),
+        (r"(?:[0-2]?\d|3[01])\.(?:0?\d|1[0-2])", r"[\da-z]"),
+        (
+            r"[0-3]?\d",
+            r"(?:Jan|Feb|Mar|März|Apr|Jun|Jul|Aug|Sep|O[ck]t|Nov|De[cz]|Mai)[a-z]*\b"
+            r"(?! (?:is|was|has|had|came|will)\b)|May\b(?! (?:I|we|you|they|he|she|it|the)\b)",
+        ),
+    )
+]
+_SHORT = 12  # characters of what does not end a sentence
+
+
+def _ends(text: str) -> Iterator[re.Match[str]]:
+    for end in _END.finditer(text):
+        at, next_ = end.start(), end.end()
+        before = text[max(0, at - _SHORT) : at]
+        if (
+            text[at] != "."
+            or next_ != at + 2
+            or not any(left.search(before) and right.match(text, next_) for left, right in _RUNS_ON)
+        ):
+            yield end
 
 
 def sentences(text: str) -> list[str]:
     """The sentences of a text, stripped, without empty ones."""
-    ends = list(_END.finditer(text))
+    ends = list(_ends(text))
     starts = [0, *(end.end() for end in ends)]
     marks = [*(end.start() + 1 for end in ends), len(text)]  # without a quote after the mark
     return [part for a, b in zip(starts, marks, strict=True) if (part := text[a:b].strip())]
@@ -86,7 +116,7 @@ def sentences(text: str) -> list[str]:
 
 def sentence_starts(text: str) -> list[int]:
     """The offsets at which the sentences of a text begin, except the first sentence."""
-    return [match.end() for match in _END.finditer(text)]
+    return [match.end() for match in _ends(text)]
 
 
 def asks(text: str) -> bool:
