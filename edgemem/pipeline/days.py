@@ -38,6 +38,7 @@ from edgemem.language import (
     says_only_when,
     sentences,
     share,
+    subjects,
     told_days,
     told_weekdays,
 )
@@ -136,12 +137,18 @@ def _later(memory: Memory, plan: Evidence, others: Sequence[Hit]) -> Iterator[Ev
         hit
         for hit in others
         if _when(hit) > (plan.when or "")
-        and (
-            calls_off(hit.memory, plan.text)
-            or (len(asked := content_words(hit.memory)) > 1 and share(asked, plan.text) >= _SAME)
-        )
+        and (calls_off(hit.memory, plan.text) or _same(hit.memory, plan.text))
     ]
     yield from evidence_of(memory, None, after)
+
+
+def _same(told: str, plan: str) -> bool:
+    """Whether a later message is of the same thing as a plan: by all that it says, or, as its new
+    day and hour are not the plan's, by more of the rest."""
+    words, rest = content_words(told), subjects(told)
+    return (len(words) > 1 and share(words, plan) >= _SAME) or (
+        len(rest) > 1 and share(rest, plan) > _SAME
+    )
 
 
 # -- plans that were moved ---------------------------------------------------------------------
