@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgemem.language import (
+    asked_about,
     asked_whom,
     asks_for_now,
     asks_for_past,
@@ -148,6 +149,26 @@ def test_only_people_and_places_that_were_said_are_told_of(fact, said, told):
 )
 def test_it_is_known_whom_a_question_names(question, told, names, whom):
     assert (named(question, [told]), asked_whom(question)) == (names, whom)
+
+
+@pytest.mark.parametrize(
+    ("question", "word"),
+    [
+        ("Tell me about Ana Lima.", "lima"),
+        ("can you please tell me about Tom", "tom"),
+        ("Tell me everything you know about my best friend", "friend"),
+        ("What do you remember about my mum?", "mother"),
+        ("what have I told you about Bo and my sister-in-law?", "sister"),
+        ("Tell me about my work.", None),
+        ("Tell me about Tom's new job in Leeds", None),
+        ("What do you know about me?", None),
+        ("Tell me about May", None),
+        ("Tell me about the best bars in Rome", None),
+    ],
+)
+def test_it_is_known_who_is_asked_about_in_general(question, word):
+    found = asked_about(question)
+    assert found == set() if word is None else word in found and not {"my", "best"} & found
 
 
 @given(st.text(), st.lists(st.text()))
