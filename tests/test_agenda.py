@@ -138,6 +138,7 @@ def test_a_text_tells_of_the_days_it_names(text: str, days: list[str]) -> None:
         ("The invoice is due by 10.12.", ["2026-12-10"]),
         ("Lieferung am 1.12. zwischen 10 und 12 Uhr", ["2026-12-01"]),
         ("yoga on 3.12 at 8", ["2026-12-03"]),
+        ("trip from 3.12. to 5.12. with Leire", ["2026-12-03", "2026-12-05"]),
         ("Exam on 3.4.27.", ["2027-04-03"]),
         ("I retire on 31.3.2027 and Anke follows", ["2027-03-31"]),
         ("we leave on 3. April 2027", ["2027-04-03"]),
@@ -150,6 +151,7 @@ def test_a_text_tells_of_the_days_it_names(text: str, days: list[str]) -> None:
         ("Nächsten Freitag fliege ich nach Köln", ["2026-11-20"]),
         ("El lunes tengo una reunión", ["2026-11-23"]),
         ("cita el 3 de diciembre", ["2026-12-03"]),
+        ("the exam is on 2 april. lunch is on friday", ["2027-04-02", "2026-11-20"]),
         ("Termin am 3. Dezember um 8:15 Uhr", ["2026-12-03"]),
         ("Morgen muss ich zum Arzt", ["2026-11-19"]),
         ("pasado mañana tengo yoga", ["2026-11-20"]),
@@ -172,6 +174,7 @@ def test_days_are_read_as_germans_and_spaniards_write_them(text: str, days: list
         "We are 5. May I come in?", "I have 3 mayo sandwiches", "We drank 2 Mai Tais",
         "It works on 2.4 GHz", "I take it on 10/20 mg", "I am 3.12 m tall", "Guten Morgen!",
         "Santo Domingo is hot", "I gave it 7/10", "call 0171/1234567", "We are open until 8.10.",
+        "Her numbers are 7.1, down from 8.4.", "Congratulations on 16.5!", "We settled on 2.5",
     ],
 )  # fmt: skip
 def test_other_numbers_and_names_are_no_days(text: str) -> None:

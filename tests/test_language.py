@@ -47,6 +47,8 @@ from edgemem.language.en import is_negated
         ("It was 2019. Then we moved.", ["It was 2019.", "Then we moved."]),
         ("We are 5. May I come?", ["We are 5.", "May I come?"]),
         ("He is 12. March was cold.", ["He is 12.", "March was cold."]),
+        ("she was 2.4 and he 2.6. oli left", ["she was 2.4 and he 2.6.", "oli left"]),
+        ("friday, 24.9. we win", ["friday, 24.9. we win"]),
         ("i am 5. i like tea", ["i am 5.", "i like tea"]),
         ("the bus is at 8.30. we go", ["the bus is at 8.30.", "we go"]),
         ("  ", []),

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
+from itertools import pairwise
 from typing import NamedTuple
 
 from edgemem.language import en_tense as tense
@@ -106,6 +107,7 @@ _LIST = re.compile(
     rf"{_ONE_DAY})+",
     re.I,
 )
+_AND_TO = re.compile(r" ?(?:and|to|until|till|or|bis|und|al|y|,|-|–) ?(?:on )?(?:the )?")
 _BETWEEN = re.compile(rf"\b(?:between|from) (?={_ONE_DAY})", re.I)
 _NUMBERS = re.compile(
     rf"\b(?:between|from) (\d\d?) (?:and|to|until|till) (\d\d?)(?= (?:of )?(?:{A_MONTH})\b)", re.I
@@ -199,10 +201,13 @@ def _told(text: str, said_at: str) -> list[Days]:
         # Where no verb tells whether a day is past or coming ("dentist on friday"), it is a plan.
         for read in (sentence, f"there is {sentence}"):
             written = absolute(read, said_at)[0]
-            dated = [days for m in _WHEN.finditer(written) if m["year"] for days in _days(m)]
-            if dated:  # "from 3 May 2027 to 5 June"
-                bare = (m for m in _WHEN.finditer(written) if m["nth"] and not m["year"])
-                dated += [days for m in bare for days in _days(m, said)]
+            found = [*_WHEN.finditer(written)]
+            dated = [days for m in found if m["year"] for days in _days(m)]
+            if dated:
+                for one, other in pairwise(found):  # "from 3 May 2027 to 5 June"
+                    listed = _AND_TO.fullmatch(written, one.end(), other.start())
+                    if listed and other["nth"] and not other["year"]:
+                        dated += _days(other, said)
                 break
         else:
             dated = [days for m in _WHEN.finditer(sentence) if m["nth"] for days in _days(m, said)]

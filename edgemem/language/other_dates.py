@@ -43,7 +43,7 @@ _WEEKDAY = re.compile(
     rf"(?P<day>{'|'.join(_WEEKDAYS)})(?P<often>s)?(?P<after> que viene| próximo| pasado)?\b",
     re.I,
 )
-_ENGLISH_MONTH = rf"(?:{A_MONTH})\b\.?(?! (?:I|we|you|they|he|she|the)\b)"
+_ENGLISH_MONTH = rf"(?:{A_MONTH})\b(?:\.(?= \d{{4}}\b))?(?! (?:I|we|you|they|he|she|the)\b)"
 # "mayo" beside a bare number is on a sandwich, and "May" beside a full stop may ask: "5. May I?"
 _MONTH = re.compile(
     r"(?<![\w.,:/])(?P<nth>\d\d?)(?:\. ?| de | (?!mayo|mai tai))"
@@ -66,7 +66,7 @@ _NUMBERED = re.compile(
 )
 _LEAD = re.compile(
     r"(?:(?P<foreign>(?<!\bi )\bam|\b(?:vom|bis|zum|ab|seit|el|al|del|den|desde|hasta))"
-    r"|\b(?P<clock>until|till|from|after|before|since)|\b(?P<by>by|due)|\b(?P<to>to)|\b(?P<on>on)"
+    r"|\b(?P<clock>until|till|after|before|since)|\b(?P<by>by|due)|\b(?P<to>to|from)|\b(?P<on>on)"
     r"|\b(?:mon|tue|tues|wed|thu|thur|thurs|fri|sat|sun|"
     rf"{'|'.join((*DAYS, *_WEEKDAYS))}),?)(?: (?:the|zum|den|el))? \Z",
     re.I,
@@ -78,7 +78,8 @@ _ENDS = re.compile(
     r"is|we|i|entre|de)\b)"
 )
 _AT_A_TIME = re.compile(
-    r",? (?:(?:at|um|a las?) \d|(?:(?:von|from|gegen|ab) )?\d\d?(?:[:.]\d\d|h| ?[Uu]hr)\b)"
+    r",? (?:(?:at|um|a las?) \d|(?:(?:von|from|gegen|ab) )?\d\d?(?:[:.]\d\d|h| ?[Uu]hr)\b"
+    r"|(?<=\. )(?:to|until|till|bis) \d\d?\.\d\d?\.)"
 )
 _STOPS = re.compile(r"\s{0,9}(?:\Z|[A-Z])")
 _NO_DATE = re.compile(
@@ -180,11 +181,13 @@ def _is_date(found: re.Match[str]) -> bool:
     if at_a_time or (found["dot"] and not lead["to"] and text[end : end + 2].strip().islower()):
         return True
     if lead["to"]:
-        return False  # "from 3.11 to 3.12."
-    if lead["clock"]:  # "until 8.30", and perhaps "from 8.10."
+        return False  # "from 3.11 to 3.12.", "down from 8.4."
+    if lead["clock"]:  # "until 8.30", and perhaps "until 8.10."
         return bool(found["dot"]) and not found["other"].endswith(("0", "5"))
-    exact = bool(lead["foreign"] or lead["on"] or "day" in lead[0].lower())
-    return ends and (exact or found["dot"] is not None)
+    if found["dot"] or lead["foreign"] or "day" in lead[0].lower():
+        return ends
+    surely = len(found["other"]) == 2 or text[end : end + 1] == "?"  # "congratulations on 16.5"
+    return ends and surely and lead["on"] is not None
 
 
 def _day(found: re.Match[str], month_first: bool | None) -> str | None:
