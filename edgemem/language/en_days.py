@@ -185,11 +185,13 @@ def told_days(text: str, said_at: str) -> list[Days]:
     >>> told_days("I'm off next week", "2026-05-20T10:00:00+00:00")
     [(datetime.date(2026, 5, 25), datetime.date(2026, 5, 31))]
     """
-    if not (_DATED.search(text) or NAMED_OR_NUMBERED.search(text)):
+    elsewhere = NAMED_OR_NUMBERED.search(text) is not None
+    if not (elsewhere or _DATED.search(text)):
         return []
     text = without_other_days(text)
     # A list with a day too many is better than one that misses "3/4", whichever it is.
-    read = (spelled_days(text, month_first=first) for first in (False, True))
+    readings = (False, True) if elsewhere else (None,)
+    read = (spelled_days(text, month_first=first) for first in readings)
     told = (days for each in dict.fromkeys(read) for days in _told(each, said_at))
     return list(dict.fromkeys(told))
 

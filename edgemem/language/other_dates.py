@@ -87,7 +87,7 @@ _NO_DATE = re.compile(
     re.I,
 )
 NAMED_OR_NUMBERED = re.compile(
-    rf"\d\d?(?:[./-]\d\d?|\. ?[A-ZÄa-zä])|\b(?:{'|'.join((*_WEEKDAYS, *_MONTHS, *_NEAR))})",
+    rf"\d\d?(?:[./-]\d\d?|\. ?[A-ZÄa-zä])|\b(?:{'|'.join((*_WEEKDAYS, *_MONTHS, *_NEAR))})s?\b",
     re.I,
 )
 """What every date has that is written in one of these ways; most texts have none."""
