@@ -38,6 +38,7 @@ from edgemem.language import (
     says_only_when,
     sentences,
     share,
+    spelled_days,
     subjects,
     told_days,
     told_weekdays,
@@ -195,9 +196,9 @@ def with_days(embedder: Embedder, question: str, shown: Sequence[Evidence]) -> t
 
 
 def _resolved(text: str, when: str) -> tuple[str, str]:
-    """The text with its relative dates written out, and when it was said, local."""
+    """The text with its dates written out in words, and when it was said, local."""
     said_at = local_time(when)
-    return absolute(" ".join(text.split()), said_at)[0], said_at
+    return absolute(spelled_days(" ".join(text.split())), said_at)[0], said_at
 
 
 def _counted(mention: Mention, vector: _Vector, said: date, plans: Sequence[_Plan]) -> date | None:
