@@ -43,6 +43,8 @@ from edgemem.language.en import is_negated
         ("I call Sra. Aguirre and Prof. Ito", ["I call Sra. Aguirre and Prof. Ito"]),
         ("with Hr. Weiß bzw. Anke, ca. 10 Uhr", ["with Hr. Weiß bzw. Anke, ca. 10 Uhr"]),
         ("I live at no. 5. Come in.", ["I live at no. 5.", "Come in."]),
+        ("She turned 5. April fools us.", ["She turned 5.", "April fools us."]),
+        ("I met the Gen. Then I left.", ["I met the Gen.", "Then I left."]),
         ("I said no. 3 came.", ["I said no.", "3 came."]),
         ("It was 2019. Then we moved.", ["It was 2019.", "Then we moved."]),
         ("We are 5. May I come?", ["We are 5.", "May I come?"]),

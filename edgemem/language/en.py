@@ -77,23 +77,23 @@ _END = re.compile(
 # Nor after these words or numbers before those: "Prof. Ito", "ca. 10", "3. May", "3.12. at 8". What
 # comes before is in the left pattern, what follows in the right one.
 _DOTTED = r"(?:[0-2]?\d|3[01])\.(?:0?\d|1[0-2])"
+_TO_DAY = r"(?:on|the|by|due|until|till|from|am|vom|bis|zum|ab|der|el|al|den|(?<=day),?)"
+_MONTH = r"(?:Jan|Feb|Mar|März|Apr|May|Mai|Jun|Jul|Aug|Sep|O[ck]t|Nov|De[cz])[a-z]*\b"
+_NO_NAME = r"(?!(?:I|He|She|It|We|You|They|The|This|That|There|Then|And|But|So|My|In|On|At|When)\b)"
 _RUNS_ON = [
     (re.compile(rf"(?:(?<![\w.,:'’])|(?<=day))(?:{before})\Z"), re.compile(after))
     for before, after in (
-        ("Sr|Sra|Srta|Dra|Prof|Hr|Hrn|Fr|Rev|Capt|Sgt|Lt|Gen|Ing", r"[^\W\d_a-zß-öø-ÿ]"),
-        ("bzw|inkl|exkl|evtl|ggf|z\\.B|d\\.h|u\\.a|o\\.ä", r"\w"),
-        ("[Cc]a|[Aa]pprox|[Nn]r|[Tt]el|[Ee]xt|pp?|(?:at|in|bus|room|house) [Nn]o|[a-z] No", r"\d"),
+        (
+            "Sr|Sra|Srta|Dra|Prof|Hr|Hrn|Fr|Rev|Capt|Sgt|Lt|Gen|Ing",
+            rf"{_NO_NAME}[^\W\d_a-zß-öø-ÿ]",
+        ),
+        (r"bzw|inkl|exkl|evtl|ggf|z\.B|d\.h|u\.a|o\.ä", r"\w"),
+        ("[Cc]a|[Aa]pprox|[Nn]r|[Tt]el|[Ee]xt|pp?|(?:at|in|bus|room|house) [Nn]o", r"\d"),
         (r"\d\d? ?(?:Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)", r"[\da-z]"),
-        (
-            rf"(?:on|by|due|until|till|from|am|vom|bis|zum|ab|el|al|den|(?<=day),?) {_DOTTED}",
-            r"[\da-z]",
-        ),
+        (rf"{_TO_DAY} {_DOTTED}", r"[\da-z]"),
         (_DOTTED, r"\d\d?(?:[:.]\d\d|h\b)|(?:at|um|and|und|y|to|bis|with|mit|con|from|von)\b"),
-        (
-            r"[0-3]?\d",
-            r"(?:Jan|Feb|Mar|März|Apr|Jun|Jul|Aug|Sep|O[ck]t|Nov|De[cz]|Mai)[a-z]*\b"
-            r"(?! (?:is|was|has|had|came|will)\b)|May\b(?! (?:I|we|you|they|he|she|it|the)\b)",
-        ),
+        (rf"{_TO_DAY} [0-3]?\d", rf"{_MONTH}(?! (?:I|we|you|they|he|she|it)\b)"),
+        (r"[0-3]?\d", rf"{_MONTH}(?:\Z|[.,;:!?)]| (?:\d|(?:at|um|and|und|to|bis|in|with|from)\b))"),
     )
 ]
 _SHORT = 16  # characters of what does not end a sentence
