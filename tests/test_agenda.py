@@ -39,6 +39,19 @@ NOW = "2026-11-18T09:00:00+00:00"  # a Wednesday
         ("remind me what's coming up for me in june", "2027-06-01", "2027-06-30"),
         ("what's coming up?", "2026-11-18", "9999-12-31"),
         ("What do I have this Wednesday?", "2026-11-18", "2026-11-18"),
+        ("What do I have on 3.12.?", "2026-12-03", "2026-12-03"),
+        ("What do I have on Thursday, 3.12.?", "2026-12-03", "2026-12-03"),
+        ("What's on 3. December?", "2026-12-03", "2026-12-03"),
+        ("What do I have on 14/12?", "2026-12-14", "2026-12-14"),
+        ("anything on Thursday after 18:00?", "2026-11-19", "2026-11-19"),
+        ("What do I have on Thursday at 20h?", "2026-11-19", "2026-11-19"),
+        ("What's on Thursday and Friday?", "2026-11-19", "2026-11-20"),
+        ("what do i have today or tomorrow", "2026-11-18", "2026-11-19"),
+        ("What do I have between 1 and 5 December?", "2026-12-01", "2026-12-05"),
+        ("What do I have am Donnerstag?", "2026-11-19", "2026-11-19"),
+        ("Was steht am 4.12. an?", "2026-12-04", "2026-12-04"),
+        ("Was habe ich morgen?", "2026-11-19", "2026-11-19"),
+        ("¿Qué tengo el lunes?", "2026-11-23", "2026-11-23"),
     ],
 )
 def test_a_question_for_coming_days_is_known(question: str, first: str, last: str) -> None:
@@ -73,6 +86,8 @@ def test_a_question_for_past_days_is_known(question: str, first: str, last: str)
         "What is the date today?", "What's the weather tomorrow?", "What may I eat?",
         "What's next?",
         "I have the dentist on Friday", "What do I have on Tuesdays?", "On Friday we march.", "",
+        "What do I have on 3/12?", "What do I have on version 3.12?", "Was ist los?",
+        "Who comes on Thursday and Friday?", "What's on at 5?",
         "what do i have on 31 February", "What's on in December 9999?",
     ],
 )  # fmt: skip
@@ -115,6 +130,57 @@ def test_a_text_tells_of_the_days_it_names(text: str, days: list[str]) -> None:
     assert [first.isoformat() for first, _ in told_days(text, NOW)] == days
 
 
+@pytest.mark.parametrize(
+    ("text", "days"),
+    [
+        ("The dentist is on 3.12. at 8:15.", ["2026-12-03"]),
+        ("Zahnarzt 3.12. 8:15", ["2026-12-03"]),
+        ("The invoice is due by 10.12.", ["2026-12-10"]),
+        ("Lieferung am 1.12. zwischen 10 und 12 Uhr", ["2026-12-01"]),
+        ("yoga on 3.12 at 8", ["2026-12-03"]),
+        ("trip from 3.12. to 5.12. with Leire", ["2026-12-03", "2026-12-05"]),
+        ("Exam on 3.4.27.", ["2027-04-03"]),
+        ("I retire on 31.3.2027 and Anke follows", ["2027-03-31"]),
+        ("we leave on 3. April 2027", ["2027-04-03"]),
+        ("The fair is from 14/12 to 18/12.", ["2026-12-14", "2026-12-18"]),
+        ("wedding on 14/5/27", ["2027-05-14"]),
+        ("The sofa comes on 3/12/2026", ["2026-12-03", "2026-03-12"]),
+        ("On 3-12-2026 we meet", ["2026-12-03", "2026-03-12"]),
+        ("la cita es el 3/12 a las 9", ["2026-12-03", "2027-03-12"]),
+        ("Das Meeting am Donnerstag mit Tom ist um 15 Uhr", ["2026-11-19"]),
+        ("Nächsten Freitag fliege ich nach Köln", ["2026-11-20"]),
+        ("El lunes tengo una reunión", ["2026-11-23"]),
+        ("cita el 3 de diciembre", ["2026-12-03"]),
+        ("the exam is on 2 april. lunch is on friday", ["2027-04-02", "2026-11-20"]),
+        ("Termin am 3. Dezember um 8:15 Uhr", ["2026-12-03"]),
+        ("Morgen muss ich zum Arzt", ["2026-11-19"]),
+        ("pasado mañana tengo yoga", ["2026-11-20"]),
+        ("letzten Montag war ich krank", []),
+        ("Am Donnerstag war ich krank", []),
+    ],
+)
+def test_days_are_read_as_germans_and_spaniards_write_them(text: str, days: list[str]) -> None:
+    assert [first.isoformat() for first, _ in told_days(text, NOW)] == days
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It costs 3.12.", "I paid 3.12. Then I left.", "We run version 3.12. here",
+        "I upgraded from 3.11 to 3.12.", "See section 3.12. for details", "rose by 3.5 percent",
+        "The heating is on 24/7", "I ate 3/4 of the cake", "1/2 to 3/4 cup of milk",
+        "My blood pressure is 13/8", "The bus leaves at 8.30.", "Open from 8.10 to 9.15",
+        "My IP is 192.168.1.1", "Chapter 3.2.1 is long", "We won 3-2 and 4-1", "I work 9-5",
+        "We are 5. May I come in?", "I have 3 mayo sandwiches", "We drank 2 Mai Tais",
+        "It works on 2.4 GHz", "I take it on 10/20 mg", "I am 3.12 m tall", "Guten Morgen!",
+        "Santo Domingo is hot", "I gave it 7/10", "call 0171/1234567", "We are open until 8.10.",
+        "Her numbers are 7.1, down from 8.4.", "Congratulations on 16.5!", "We settled on 2.5",
+    ],
+)  # fmt: skip
+def test_other_numbers_and_names_are_no_days(text: str) -> None:
+    assert told_days(text, NOW) == []
+
+
 def test_a_plan_of_several_days_is_told_of_all() -> None:
     days = (date(2026, 11, 23), date(2026, 11, 25))
     for text in ("exams 23-25 Nov", "we are away from the 23rd to the 25th of November"):
@@ -124,6 +190,7 @@ def test_a_plan_of_several_days_is_told_of_all() -> None:
 def test_what_comes_every_week_is_known_by_its_weekdays() -> None:
     assert told_weekdays("yoga every Tuesday, swimming on Fridays, Monday is off") == {1, 4}
     assert told_weekdays("gym every wed n fri") == {2, 4}
+    assert told_weekdays("Jour fixe jeden Dienstag, yoga los jueves, donnerstags Chor") == {1, 3}
 
 
 @pytest.fixture
@@ -213,6 +280,28 @@ def test_a_message_that_calls_a_plan_off_in_few_of_its_words_follows_it(memory: 
     tell(memory, "2026-11-16T10:02:00Z", "The food in lisbon is said to be lovely, all that fish")
     days = "What do I have on the 12th of December?"
     assert listed(memory, days) == ["On 12 December 2026 we're flying to lisbon.", off]
+
+
+@pytest.mark.parametrize(
+    "moved",
+    [
+        "The team meeting moves to Wednesdays at 9:00.",
+        "The team meeting is now on Wednesdays at 9:30.",
+        "The team meeting with Tom is now every Wednesday at 9:00 instead of Tuesday.",
+    ],
+)
+def test_a_weekly_plan_is_listed_with_the_message_that_moves_it(memory: Memory, moved: str) -> None:
+    plan = "The team meeting with Tom is every Thursday at 10:30."
+    tell(memory, "2026-11-02T10:00:00Z", plan)
+    tell(memory, "2026-11-15T10:00:00Z", moved)
+    tell(memory, "2026-11-16T10:00:00Z", "Dinner with Tom on Friday at 8.")
+    assert listed(memory, "What do I have tomorrow?") == [plan, moved]
+
+
+def test_a_note_with_a_dotted_date_is_listed_whole(memory: Memory) -> None:
+    note = "I see Prof. Müller on 19.11. at 8:15 with Sra. Aguirre."
+    tell(memory, "2026-11-16T10:00:00Z", note)
+    assert listed(memory, "What do I have tomorrow?") == [note]
 
 
 def test_an_edited_or_deleted_plan_is_listed_as_it_is_now(memory: Memory) -> None:

@@ -18,7 +18,7 @@ from storekit import add, memory, raw, turn
 from edgemem import Memory
 from edgemem.errors import InputError
 from edgemem.store import Store
-from edgemem.store.erasures import erasures, verify
+from edgemem.store.erasures import _free_pages, erasures, verify
 from edgemem.sync import sync
 
 
@@ -147,6 +147,24 @@ def test_a_free_page_that_is_not_empty_is_found(store: Store) -> None:
     assert "is free and not empty" in verify(store)["problems"][0]
     store.erase(ids[1:2])  # scrubs the file
     assert verify(store)["problems"] == []
+
+
+def test_numbers_of_pages_in_use_again_are_no_leftovers(tmp_path: Path) -> None:
+    path = tmp_path / "bare.db"
+    raw(path, "PRAGMA secure_delete = ON", "CREATE TABLE x (y)")
+    raw(path, "PRAGMA secure_delete = ON", "INSERT INTO x VALUES (zeroblob(40000))")
+    raw(path, "PRAGMA secure_delete = ON", "DELETE FROM x")
+    raw(path, "PRAGMA secure_delete = ON", "INSERT INTO x VALUES (zeroblob(8300))")
+    data = bytearray(path.read_bytes())
+    size, trunk = (int.from_bytes(data[at : at + n], "big") for at, n in ((16, 2), (32, 4)))
+    at = (trunk - 1) * size
+    taken = at + 8 + 4 * int.from_bytes(data[at + 4 : at + 8], "big")
+    assert any(data[taken : at + size])  # what SQLite leaves
+    assert [*_free_pages(bytes(data))] == []
+    data[taken + 8 : taken + 12] = b"text"
+    assert len([*_free_pages(bytes(data))]) == 1
+    data[taken : taken + 12] = b"text" + bytes(8)
+    assert len([*_free_pages(bytes(data))]) == 1
 
 
 def test_a_reset_has_a_receipt_and_older_rows_are_told(store: Store) -> None:

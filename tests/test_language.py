@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgemem.language import (
+    asked_about,
     asked_whom,
     asks_for_now,
     asks_for_past,
@@ -34,6 +35,24 @@ from edgemem.language.en import is_negated
         ('He said "no." I left.', ['He said "no.', "I left."]),
         ("犬を飼いました。嬉しいです！", ["犬を飼いました。", "嬉しいです！"]),
         ("at 3.5 km", ["at 3.5 km"]),
+        ("It is on 3.12. at 8. Come!", ["It is on 3.12. at 8.", "Come!"]),
+        ("It costs 3.12. Then I left.", ["It costs 3.12.", "Then I left."]),
+        ("I came on 3. December at 8. Bye", ["I came on 3. December at 8.", "Bye"]),
+        ("Am 3. Juli. Danke.", ["Am 3. Juli.", "Danke."]),
+        ("on 3 Dec. at 8", ["on 3 Dec. at 8"]),
+        ("I call Sra. Aguirre and Prof. Ito", ["I call Sra. Aguirre and Prof. Ito"]),
+        ("with Hr. Weiß bzw. Anke, ca. 10 Uhr", ["with Hr. Weiß bzw. Anke, ca. 10 Uhr"]),
+        ("I live at no. 5. Come in.", ["I live at no. 5.", "Come in."]),
+        ("She turned 5. April fools us.", ["She turned 5.", "April fools us."]),
+        ("I met the Gen. Then I left.", ["I met the Gen.", "Then I left."]),
+        ("I said no. 3 came.", ["I said no.", "3 came."]),
+        ("It was 2019. Then we moved.", ["It was 2019.", "Then we moved."]),
+        ("We are 5. May I come?", ["We are 5.", "May I come?"]),
+        ("He is 12. March was cold.", ["He is 12.", "March was cold."]),
+        ("she was 2.4 and he 2.6. oli left", ["she was 2.4 and he 2.6.", "oli left"]),
+        ("friday, 24.9. we win", ["friday, 24.9. we win"]),
+        ("i am 5. i like tea", ["i am 5.", "i like tea"]),
+        ("the bus is at 8.30. we go", ["the bus is at 8.30.", "we go"]),
         ("  ", []),
         ("", []),
     ],
@@ -134,6 +153,26 @@ def test_only_people_and_places_that_were_said_are_told_of(fact, said, told):
 )
 def test_it_is_known_whom_a_question_names(question, told, names, whom):
     assert (named(question, [told]), asked_whom(question)) == (names, whom)
+
+
+@pytest.mark.parametrize(
+    ("question", "word"),
+    [
+        ("Tell me about Ana Lima.", "lima"),
+        ("can you please tell me about Tom", "tom"),
+        ("Tell me everything you know about my best friend", "friend"),
+        ("What do you remember about my mum?", "mother"),
+        ("what have I told you about Bo and my sister-in-law?", "sister"),
+        ("Tell me about my work.", None),
+        ("Tell me about Tom's new job in Leeds", None),
+        ("What do you know about me?", None),
+        ("Tell me about May", None),
+        ("Tell me about the best bars in Rome", None),
+    ],
+)
+def test_it_is_known_who_is_asked_about_in_general(question, word):
+    found = asked_about(question)
+    assert found == set() if word is None else word in found and not {"my", "best"} & found
 
 
 @given(st.text(), st.lists(st.text()))

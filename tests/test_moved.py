@@ -106,6 +106,15 @@ def test_a_moved_plan_is_shown_with_its_new_day(memory):
     assert with_days(memory.embedder, WHEN, told(plans, later)[::-1]) == shown[::-1]
 
 
+def test_a_plan_is_moved_from_a_day_in_numbers(memory):
+    plans = "The dentist is on 9.3. Jo's wedding is on 9.5. at noon in Leeds."
+    shown = with_days(memory.embedder, WHEN, told(plans, "The wedding is put back a fortnight."))
+    assert [e.text for e in shown] == [
+        plans,
+        "The wedding is put back a fortnight (on 23 May 2026).",
+    ]
+
+
 @pytest.mark.parametrize(
     "texts",
     [

@@ -343,6 +343,40 @@ def test_a_stored_request_hides_nothing(memory):
     assert list(map(sentences, given)) == [["Our cat is called Wim."]] * 3
 
 
+@pytest.mark.parametrize(
+    ("question", "told"),
+    [
+        ("Tell me about Maria.", []),
+        ("What do you know about my uncle?", []),
+        ("tell me about Maria and Peter", []),
+        ("Tell me about my mum.", ["My mother likes opera."]),
+        ("Tell me about Jurgen", ["My boss Jürgen likes opera."]),
+        ("Tell me about Juergen", ["My boss Jürgen likes opera."]),
+    ],
+)
+def test_an_overview_of_somebody_never_told_of_is_empty(memory, question, told):
+    for text in (
+        "My mother likes opera.",
+        "My boss Jürgen likes opera.",
+        "My locker code is 4711.",
+    ):
+        tell(memory, text)
+    found = overview(memory, question, memory.search(question, user_id="ana"), most=4)
+    assert set(told) <= set(sentences(found))
+    assert bool(found) == bool(told)
+
+
+def test_an_overview_of_a_part_of_life_needs_no_word_of_the_question(memory):
+    tell(memory, "I am a nurse at the clinic.")
+    for question in (
+        "Tell me about my work.",
+        "Tell me about my week",
+        "What do you know about me?",
+    ):
+        hits = memory.search(question, user_id="ana")
+        assert sentences(overview(memory, question, hits, most=4)), question
+
+
 def test_an_overview_of_somebody_leaves_out_what_is_told_of_others(memory):
     told = "I lent Tom my drill.", "Tom lives next door with a beagle.", "Anna lives in York."
     for text in told:

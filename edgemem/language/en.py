@@ -8,7 +8,7 @@ English stop words count as such. Knows no calendar (`en_dates`), and not what a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from functools import lru_cache
 
 __all__ = [
@@ -74,11 +74,46 @@ _END = re.compile(
     r"[.!?…。！？\n](?:(?<=\n)\n*|(?<=[。！？])|(?<!\b[Dd]r\.)(?<!\b[Mm]r\.)(?<!\b[Mm]s\.)"
     r"(?<!\bSt\.)(?<!\b[Mm]rs\.)(?<!\bvs\.)(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\b[A-Z]\.)[\"')\]]*\s+)"
 )
+# Nor after these words or numbers before those: "Prof. Ito", "ca. 10", "3. May", "3.12. at 8". What
+# comes before is in the left pattern, what follows in the right one.
+_DOTTED = r"(?:[0-2]?\d|3[01])\.(?:0?\d|1[0-2])"
+_TO_DAY = r"(?:on|the|by|due|until|till|from|am|vom|bis|zum|ab|der|el|al|den|(?<=day),?)"
+_MONTH = r"(?:Jan|Feb|Mar|März|Apr|May|Mai|Jun|Jul|Aug|Sep|O[ck]t|Nov|De[cz])[a-z]*\b"
+_NO_NAME = r"(?!(?:I|He|She|It|We|You|They|The|This|That|There|Then|And|But|So|My|In|On|At|When)\b)"
+_RUNS_ON = [
+    (re.compile(rf"(?:(?<![\w.,:'’])|(?<=day))(?:{before})\Z"), re.compile(after))
+    for before, after in (
+        (
+            "Sr|Sra|Srta|Dra|Prof|Hr|Hrn|Fr|Rev|Capt|Sgt|Lt|Gen|Ing",
+            rf"{_NO_NAME}[^\W\d_a-zß-öø-ÿ]",
+        ),
+        (r"bzw|inkl|exkl|evtl|ggf|z\.B|d\.h|u\.a|o\.ä", r"\w"),
+        ("[Cc]a|[Aa]pprox|[Nn]r|[Tt]el|[Ee]xt|pp?|(?:at|in|bus|room|house) [Nn]o", r"\d"),
+        (r"\d\d? ?(?:Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)", r"[\da-z]"),
+        (rf"{_TO_DAY} {_DOTTED}", r"[\da-z]"),
+        (_DOTTED, r"\d\d?(?:[:.]\d\d|h\b)|(?:at|um|and|und|y|to|bis|with|mit|con|from|von)\b"),
+        (rf"{_TO_DAY} [0-3]?\d", rf"{_MONTH}(?! (?:I|we|you|they|he|she|it)\b)"),
+        (r"[0-3]?\d", rf"{_MONTH}(?:\Z|[.,;:!?)]| (?:\d|(?:at|um|and|und|to|bis|in|with|from)\b))"),
+    )
+]
+_SHORT = 16  # characters of what does not end a sentence
+
+
+def _ends(text: str) -> Iterator[re.Match[str]]:
+    for end in _END.finditer(text):
+        at, next_ = end.start(), end.end()
+        before = text[max(0, at - _SHORT) : at]
+        if (
+            text[at] != "."
+            or next_ != at + 2
+            or not any(left.search(before) and right.match(text, next_) for left, right in _RUNS_ON)
+        ):
+            yield end
 
 
 def sentences(text: str) -> list[str]:
     """The sentences of a text, stripped, without empty ones."""
-    ends = list(_END.finditer(text))
+    ends = list(_ends(text))
     starts = [0, *(end.end() for end in ends)]
     marks = [*(end.start() + 1 for end in ends), len(text)]  # without a quote after the mark
     return [part for a, b in zip(starts, marks, strict=True) if (part := text[a:b].strip())]
@@ -86,7 +121,7 @@ def sentences(text: str) -> list[str]:
 
 def sentence_starts(text: str) -> list[int]:
     """The offsets at which the sentences of a text begin, except the first sentence."""
-    return [match.end() for match in _END.finditer(text)]
+    return [match.end() for match in _ends(text)]
 
 
 def asks(text: str) -> bool:

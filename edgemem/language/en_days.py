@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
+from itertools import pairwise
 from typing import NamedTuple
 
 from edgemem.language import en_tense as tense
@@ -39,6 +40,7 @@ from edgemem.language.en_dates import (
     without_other_days,
 )
 from edgemem.language.en_when import spelled_days
+from edgemem.language.other_dates import NAMED_OR_NUMBERED, asked_in_english, days_in_english
 
 __all__ = [
     "Asked",
@@ -49,6 +51,7 @@ __all__ = [
     "moved",
     "names_nobody",
     "says_only_when",
+    "subjects",
     "told_days",
     "told_weekdays",
 ]
@@ -73,7 +76,7 @@ _WHEN = re.compile(
     re.I,
 )
 _DATED = re.compile(
-    rf"\b(?:{'|'.join(DAYS)}|mon|tues?|wed|thur?s?|fri|sat|sun|{A_MONTH}|today|tonight|tom\w+|tm\w+|"
+    rf"\b(?:(?:{'|'.join(DAYS)})s?|mon|tues?|wed|thur?s?|fri|sat|sun|{A_MONTH}|today|tonight|tom\w+|tm\w+|"
     r"yesterday|week(?:end)?s?|fortnight|months?|days?|ago|year|\d\d?(?:st|nd|rd|th)|\d{4})\b",
     re.I,
 )
@@ -98,6 +101,22 @@ _AHEAD = re.compile(r"\bcoming up\b|\bahead\b", re.I)
 _PAST = re.compile(r"\b(?:did|was|were|happened|had)\b", re.I)
 _HAVE_GOT = re.compile(r"\b(?:have (i|we)|(i|we)(?:['’]ve| have)) (?:got|any)\b", re.I)
 _DID_HAVE = re.compile(r"\bdid (i|we) have\b", re.I)
+_ONE_DAY = rf"\b(?:{'|'.join(DAYS)}|today|tomorrow|yesterday)\b"
+_LIST = re.compile(
+    rf"{_ONE_DAY}(?:(?:,? (?:and|or|to|until|till|through|und|oder|y|o|a)(?: on)? |, | ?[-–&] ?)"
+    rf"{_ONE_DAY})+",
+    re.I,
+)
+_AND_TO = re.compile(r" ?(?:and|to|until|till|or|bis|und|al|y|,|-|–) ?(?:on )?(?:the )?")
+_BETWEEN = re.compile(rf"\b(?:between|from) (?={_ONE_DAY})", re.I)
+_NUMBERS = re.compile(
+    rf"\b(?:between|from) (\d\d?) (?:and|to|until|till) (\d\d?)(?= (?:of )?(?:{A_MONTH})\b)", re.I
+)
+_AN_HOUR = re.compile(
+    r",? (?:(?:after|before|at|from|around|about|by|until|um|ab|nach|vor) \d\d?(?:[:.]\d\d)?"
+    r"(?: ?(?:h|[ap]\.?m|uhr|o['’]clock))?|in the (?:morning|afternoon|evening))\Z",
+    re.I,
+)
 _THE_WEEKEND = re.compile(r"\b(?:(?:at|on|over|for) )?the weekend$", re.I)
 _LENGTHS = {"day": 1, "week": 7, "month": 30}
 _OPEN = frozenset(
@@ -155,6 +174,7 @@ _EARLIER = frozenset(("earlier", "early", "sooner", "before"))
 _UNITS = {"day": (0, 1), "week": (0, 7), "fortnight": (0, 14), "month": (1, 0)}
 _BREAK = re.compile(r"[.!?;…]+(?=\s|$)|\n")
 _PAST_DAYS = 60  # a day without its year is the coming one, unless it is at most so long ago
+_MANY_DAYS = timedelta(days=14)  # more are no list of days
 _LONGEST = 300  # characters of a question; what is longer is a document
 _SAME = 0.5  # share of the words that call something off that a plan has
 
@@ -165,17 +185,33 @@ def told_days(text: str, said_at: str) -> list[Days]:
     >>> told_days("I'm off next week", "2026-05-20T10:00:00+00:00")
     [(datetime.date(2026, 5, 25), datetime.date(2026, 5, 31))]
     """
+    elsewhere = NAMED_OR_NUMBERED.search(text) is not None
+    if not (elsewhere or _DATED.search(text)):
+        return []
+    text = without_other_days(text)
+    # A list with a day too many is better than one that misses "3/4", whichever it is.
+    readings = (False, True) if elsewhere else (None,)
+    read = (spelled_days(text, month_first=first) for first in readings)
+    told = (days for each in dict.fromkeys(read) for days in _told(each, said_at))
+    return list(dict.fromkeys(told))
+
+
+def _told(text: str, said_at: str) -> list[Days]:
     told: list[Days] = []
-    text = spelled_days(without_other_days(text)) if _DATED.search(text) else ""
+    said = datetime.fromisoformat(said_at).date()
     for sentence in sentences(text):
         # Where no verb tells whether a day is past or coming ("dentist on friday"), it is a plan.
         for read in (sentence, f"there is {sentence}"):
             written = absolute(read, said_at)[0]
-            dated = [days for m in _WHEN.finditer(written) if m["year"] for days in _days(m)]
+            found = [*_WHEN.finditer(written)]
+            dated = [days for m in found if m["year"] for days in _days(m)]
             if dated:
+                for one, other in pairwise(found):  # "from 3 May 2027 to 5 June"
+                    listed = _AND_TO.fullmatch(written, one.end(), other.start())
+                    if listed and other["nth"] and not other["year"]:
+                        dated += _days(other, said)
                 break
         else:
-            said = datetime.fromisoformat(said_at).date()
             dated = [days for m in _WHEN.finditer(sentence) if m["nth"] for days in _days(m, said)]
             named = _TO_DAY.finditer(sentence) if not dated else ()
             days = (_nearest(m["to"] or m["at"], said, 1) for m in named)
@@ -200,7 +236,7 @@ def says_only_when(sentence: str) -> bool:
     >>> says_only_when("it's on thursday at nine"), says_only_when("dentist on thursday")
     (True, False)
     """
-    return not (_without_days(content_words(sentence)) - _HOURS_AND_SUCH)
+    return not subjects(sentence)
 
 
 def names_nobody(answer: str, question: str) -> bool:
@@ -230,13 +266,23 @@ def calls_off(text: str, plan: str) -> bool:
     return False
 
 
+def subjects(text: str) -> set[str]:
+    """The content words of a text that are no day and no hour.
+
+    >>> sorted(subjects("The team meeting is now on Wednesdays at 9:00"))
+    ['meeting', 'team']
+    """
+    return _without_days(content_words(text)) - _HOURS_AND_SUCH
+
+
 def _without_days(said: Iterable[str]) -> set[str]:
     return {word for word in said if not (word[0].isdigit() or _DATED.fullmatch(word))}
 
 
 def told_weekdays(text: str) -> set[int]:
     """The weekdays that a text says to come again and again; Monday is 0."""
-    names = (re.findall(_A_DAY, " ".join(found), re.I) for found in _EVERY.findall(text))
+    every = _EVERY.findall(days_in_english(text))
+    names = (re.findall(_A_DAY, " ".join(found), re.I) for found in every)
     return {_number(name) for of_one in names for name in of_one}
 
 
@@ -257,8 +303,25 @@ def asked_days(question: str, now: str) -> Asked | None:
     """
     if len(question) > _LONGEST:
         return None
+    asked = spelled_days(asked_in_english(question)).strip(" ?!.")
+    asked = _BETWEEN.sub("on ", _NUMBERS.sub(r"on \1-\2", _AN_HOUR.sub("", asked)))
+    if (days := _LIST.search(asked)) is None:
+        return _asked(asked, now)
+    each = [
+        _asked(f"{asked[: days.start()]}{day}{asked[days.end() :]}", now)
+        for day in re.findall(_ONE_DAY, days[0], re.I)
+    ]
+    known = [one for one in each if one is not None]
+    if len(known) < len(each):
+        return None
+    first, last = min(one.first for one in known), max(one.last for one in known)
+    return Asked(first, last, known[0].past) if last - first < _MANY_DAYS else None
+
+
+def _asked(question: str, now: str) -> Asked | None:
+    """question: with its days as English writes them."""
     today = datetime.fromisoformat(now).date()
-    asked = _HAVE_GOT.sub(r"do \1\2 have", spelled_days(question.strip(" ?!.")))
+    asked = _HAVE_GOT.sub(r"do \1\2 have", question)
     asked = _THE_WEEKEND.sub("this weekend", asked)
     asked = _DID_HAVE.sub(r"did \1 do", asked)  # "have" beside a date tells of what is to come
     past = _PAST.search(asked) is not None

@@ -27,6 +27,7 @@ from edgemem.language.en_dates import DAYS, MONTHS
 
 __all__ = [
     "Statement",
+    "asked_about",
     "asked_whom",
     "denies_alike",
     "in_third_person",
@@ -67,8 +68,9 @@ _OWNED = re.compile(rf"\b(?:\w+['’]s|[Tt]heir|[Hh]is|[Hh]er) (?P<what>{_THEIRS
 _SAME_KIN = tuple(
     frozenset(group.split())
     for group in (
-        "mother mum mom mama mamma maman mammy", "father dad papa baba",
-        "child kid son daughter boy girl baby twin",
+        "mother mum mom mama mamma maman mammy mutter madre", "father dad papa baba vater padre",
+        "child kid son daughter boy girl baby twin sohn tochter hijo hija",
+        "sister sis hermana schwester", "brother bro hermano bruder",
         "grandmother grandma nana granny", "grandfather grandpa", "husband wife spouse partner",
         "friend mate buddy pal", "doctor doc", "dog puppy", "cat kitten",
     )
@@ -331,6 +333,36 @@ _WHO_IS = re.compile(
     r"(?P<whom>[\w'’.-]+(?:\s+[\w'’.-]+){0,4})\W*",
     re.I,
 )
+
+
+_WHOM = rf"(?:(?:my|our) {KIN}s?|(?-i:[A-ZÀ-ÖØ-Þ])[\w'’-]+)"
+_ABOUT = re.compile(
+    r"\W*(?:(?:please|can|could|will|would|you|and|so)\b\W*){0,4}"
+    r"(?:(?:tell|remind) me(?: (?:all|everything|something|more|again))?(?: you know)?"
+    r"|(?:what(?: else)?|everything|anything)"
+    r"(?: (?:do|did|have|can|you|i|ever|know|remember|tell|told|say|said|me))+)"
+    rf" (?:about|of) (?P<whom>{_WHOM}(?:,? (?:and )?{_WHOM}){{0,3}})(?: (?:again|please))?\W*",
+    re.I,
+)
+_ABOUT_KIN = frozenset(
+    "best old little big older younger elder former new dear good close late law".split()
+)
+_LONGEST = 200  # characters of a question that names somebody and nothing else
+
+
+def asked_about(question: str) -> set[str]:
+    """The words one of which a text about somebody has, if a question is for whatever there is
+    about somebody, by name or as the user's kin; else none.
+
+    >>> sorted(asked_about("Tell me about Ana Lima")), asked_about("Tell me about my work")
+    (['ana', 'lima'], set())
+    """
+    asked = _ABOUT.fullmatch(question) if len(question) <= _LONGEST else None
+    if asked is None:
+        return set()
+    names = {*content_words(asked["whom"])} - _ABOUT_KIN
+    names |= {word.removesuffix("s") for word in names}
+    return names.union(*(kin for kin in _SAME_KIN if kin & names)) - _CALENDAR
 
 
 def named(question: str, texts: Iterable[str]) -> list[str]:

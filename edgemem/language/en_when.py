@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import date, datetime
+from functools import partial
 
 from edgemem.language.en import NUMBER_WORDS
 from edgemem.language.en_dates import (
@@ -24,6 +25,7 @@ from edgemem.language.en_dates import (
     spelled_nth,
 )
 from edgemem.language.en_tense import COMING, direction, is_perfect
+from edgemem.language.other_dates import days_in_english
 
 __all__ = [
     "asked_day",
@@ -147,15 +149,17 @@ _PAST_QUESTION = re.compile(
 )
 
 
-def spelled_days(text: str) -> str:
+def spelled_days(text: str, *, month_first: bool | None = None) -> str:
     """A text with its days and months written in one way.
 
-    Left as they are: dates of numbers either of which may be the month.
+    month_first: how a date of numbers is read either of which may be the month; None leaves it as
+    it is.
 
     >>> spelled_days("on 2024-06-17, 3/4/2024 or the second of may")
     'on 17 June 2024, 3/4/2024 or 2 may'
     """
-    return _IN_WORDS.sub(_counted_nth, _IN_NUMBERS.sub(_spelled, text))
+    text = _IN_NUMBERS.sub(partial(_spelled, month_first=month_first), text)
+    return _IN_WORDS.sub(_counted_nth, days_in_english(text, month_first=month_first))
 
 
 def _counted_nth(found: re.Match[str]) -> str:
@@ -167,15 +171,16 @@ def _counted_nth(found: re.Match[str]) -> str:
         return found[0]  # "ſecond" only looks like a number
 
 
-def _spelled(found: re.Match[str]) -> str:
+def _spelled(found: re.Match[str], *, month_first: bool | None) -> str:
     if found["year"]:
         year, month, nth = map(int, found.group("year", "month", "nth"))
     else:
         nth, month, year = map(int, found.group("one", "other", "of"))
-        if month > 12:
-            nth, month = month, nth
-        elif found["mark"] != "." and nth <= 12 and nth != month:
+        either = found["mark"] != "." and nth <= 12 and month <= 12
+        if either and nth != month and month_first is None:
             return found[0]
+        if month > 12 or (either and month_first):
+            nth, month = month, nth
     try:
         return day_text(date(year, month, nth))
     except ValueError:

@@ -37,6 +37,8 @@ from edgemem.language import (
     says_only_when,
     sentences,
     share,
+    spelled_days,
+    subjects,
     told_days,
     told_weekdays,
 )
@@ -135,12 +137,18 @@ def _later(memory: Memory, plan: Evidence, others: Sequence[Hit]) -> Iterator[Ev
         hit
         for hit in others
         if _when(hit) > (plan.when or "")
-        and (
-            calls_off(hit.memory, plan.text)
-            or (len(asked := content_words(hit.memory)) > 1 and share(asked, plan.text) >= _SAME)
-        )
+        and (calls_off(hit.memory, plan.text) or _same(hit.memory, plan.text))
     ]
     yield from evidence_of(memory, None, after)
+
+
+def _same(told: str, plan: str) -> bool:
+    """Whether a later message is of the same thing as a plan: by all that it says, or, as its new
+    day and hour are not the plan's, by more of the rest."""
+    words, rest = content_words(told), subjects(told)
+    return (len(words) > 1 and share(words, plan) >= _SAME) or (
+        len(rest) > 1 and share(rest, plan) > _SAME
+    )
 
 
 # -- plans that were moved ---------------------------------------------------------------------
@@ -187,9 +195,9 @@ def with_days(embedder: Embedder, question: str, shown: Sequence[Evidence]) -> t
 
 
 def _resolved(text: str, when: str) -> tuple[str, str]:
-    """The text with its relative dates written out, and when it was said, local."""
+    """The text with its dates written out in words, and when it was said, local."""
     said_at = local_time(when)
-    return absolute(" ".join(text.split()), said_at)[0], said_at
+    return absolute(spelled_days(" ".join(text.split())), said_at)[0], said_at
 
 
 def _counted(mention: Mention, vector: _Vector, said: date, plans: Sequence[_Plan]) -> date | None:

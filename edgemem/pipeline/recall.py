@@ -323,16 +323,30 @@ def overview(
     """At most `most` turns for an overview, oldest first.
 
     Left out are turns that only ask, and hits far below the best one of the others. If the question
-    names somebody, turns with the name stay, and of the others only the best.
+    names somebody, turns with the name stay, and of the others only the best. None are given if it
+    asks for all about somebody of whom nothing was told: the best would be of anybody.
     """
     told = _that_tell(memory, hits)
     found = evidence_of(memory, None, told)
-    names = language.named(question, (evidence.text for evidence in found))
-    near = {hit.id for hit in within(told, _BEARS if names else _OF_THE_BEST)}
-    kept = (
-        e for e in found if (e.source and e.source.id in near) or language.share(names, e.text) > 0
-    )
+    whom = language.asked_about(question)
+    named = {*whom, *language.named(question, (evidence.text for evidence in found))}
+    of_them = [evidence for evidence in found if _tells_of(named, evidence.text)]
+    if whom and not of_them:
+        return ()
+    near = {hit.id for hit in within(told, _BEARS if named else _OF_THE_BEST)}
+    kept = (e for e in found if (e.source and e.source.id in near) or e in of_them)
     return _oldest_first(list(islice(kept, most)))
+
+
+def _tells_of(whom: Collection[str], text: str) -> bool:
+    """Whether a text has a word for somebody, however the two are typed."""
+    forms = {form for word in whom for form in _typed(word)}
+    return any(language.share(forms, form) for form in _typed(text))
+
+
+def _typed(text: str) -> tuple[str, str]:
+    """A text without its accents, and with the letters that a keyboard has for them."""
+    return language.undisguised(text)[0], text.translate(language.DIGRAPHS)
 
 
 def told_of(

@@ -287,8 +287,14 @@ def _free_pages(data: bytes) -> Iterator[str]:
     while trunk and trunk not in seen:
         seen.add(trunk)
         at = (trunk - 1) * size
-        count = min(number(at + 4), size // 4 - 2)
-        pages = {number(at + 8 + 4 * n): 0 for n in range(count)} | {trunk: 8 + 4 * count}
+        most = size // 4 - 2
+        count = min(number(at + 4), most)
+        pages = {number(at + 8 + 4 * n): 0 for n in range(count)}
+        # SQLite leaves the numbers of pages that it took from the end of a trunk's list. Those of
+        # this file begin with a zero byte, as no text does.
+        while count < most and 1 < number(at + 8 + 4 * count) <= len(data) // size:
+            count += 1
+        pages[trunk] = 8 + 4 * count
         for page, head in pages.items():
             start = (page - 1) * size
             if any(data[start + head : start + size]):
