@@ -354,6 +354,7 @@ def test_people_are_introduced(text: str) -> None:
         ("Mein Chef Jürgen kommt am Montag.", "Jürgen"),
         ("La vecina se llama Nerea.", "Nerea"),
         ("Me llamo Begoña", "Begoña"),
+        ("Mi vecino se llama Domingo.", "Domingo"),
         ("Ayer vi a mi jefa Begoña.", "Begoña"),
         ("je m'appelle Luc et mon frère va bien", "Luc"),
         ("Oggi viene mia sorella Giulia.", "Giulia"),

@@ -200,8 +200,7 @@ _NO_NAMES = frozenset(
     Granny Nana God Lord Internet Google User Assistant TV DVD USA UK EU AI Good Great Nice
     Really Maybe Perhaps Still Even Never Always Sometimes Usually Finally Actually Went Got
     Met Saw Made Took Bought Started Working Going Getting Looking Having Feeling Trying Like
-    Love Miss New Old Montag Dienstag Mittwoch Donnerstag Freitag Samstag Sonntag Du Sie Lunes
-    Martes Miércoles Jueves Viernes Sábado Domingo""".split()
+    Love Miss New Old Montag Dienstag Mittwoch Donnerstag Freitag Samstag Sonntag Du Sie""".split()
 )
 
 
