@@ -100,6 +100,52 @@ def test_the_shipped_expert_tells_asking_from_telling(
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "Forget my locker code.",
+        "Forget my locker code at the gym.",
+        "forget my IBAN",
+        "Forget my salary.",
+        "Forget what I said about Leire.",
+        "Delete my locker code.",
+        "Remove my phone number.",
+        "Erase the PIN.",
+        "You can forget the hotel in Hannover.",
+        "Please forget my PIN.",
+        "Forget Jürgen's birthday.",
+        "Forget about the trip to Köln.",
+        "Vergiss bitte meinen Spind-Code.",
+        "Olvida el código de la taquilla",
+    ],
+)
+def test_a_short_request_to_forget_is_one_and_is_not_kept(
+    shipped: Engine, embedder: Embedder, text: str
+) -> None:
+    """ "Forget my locker code." got "Noted.", and was kept."""
+    assert intent(shipped, embedder, text) == Intent("erase", tells=False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "don't let me forget the milk",
+        "I always forget my keys.",
+        "I deleted the app.",
+        "I forgot my umbrella.",
+        "I had my wisdom tooth removed.",
+        "I will never forget that summer.",
+        "Ich habe meinen Regenschirm vergessen.",
+        "Nunca olvidaré ese verano.",
+    ],
+)
+def test_news_of_what_is_forgotten_or_removed_are_kept(
+    shipped: Engine, embedder: Embedder, text: str
+) -> None:
+    found = intent(shipped, embedder, text)
+    assert found.tells and found.wants != "erase"
+
+
+@pytest.mark.parametrize(
     ("said", "found"),
     [
         ("recall", Intent("recall", tells=False)),
@@ -123,6 +169,18 @@ def test_an_expert_that_is_not_sure_is_outvoted(embedder: Embedder, p: float, wa
 
     engine: Any = Says(wants={"where do i live": "general"})
     assert intent(engine, embedder, "where do i live").wants == wants
+
+
+def test_a_request_to_forget_is_not_kept_because_an_outvoted_expert_took_it_for_news(
+    embedder: Embedder,
+) -> None:
+    class Says(FakeEngine):
+        def generate(self, prompt: str, **how: Any) -> Any:
+            return replace(super().generate(prompt, **how), log_p=math.log(0.5))
+
+    text = "Please forget my PIN."
+    engine: Any = Says(wants={text: "tell"})
+    assert intent(engine, embedder, text) == Intent("erase", tells=False)
 
 
 def test_a_long_request_is_kept_without_reading_each_of_its_sentences(embedder: Embedder) -> None:

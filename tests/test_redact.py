@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,6 +101,73 @@ def test_private_parts_become_placeholders(text: str, sent: str) -> None:
     result = redact([text])
     assert result.texts == (sent,)
     assert result.restore(sent) == text
+
+
+@pytest.mark.parametrize(
+    "sent",
+    """Su NIF es <12345678Z>. | Mi DNI: <12.345.678-Z> | <12345678Z> soy yo | mi NIE <Y-1234567-X>
+    CIF <B12345678> | mi CIF es <B-12345678> | mein Ausweis <L01X00T47> | NSS <281234567840>
+    Steuernummer <133/8150/8159> | St.-Nr. <133/8150/8159> | IdNr. <65 929 970 489>
+    Steuerliche Identifikationsnummer <65 929 970 489> | USt-IdNr. <DE123456789>
+    Sozialversicherungsnummer <65 170839 J 003> | Krankenversichertennummer <A123456789>
+    mi número de la Seguridad Social es <28 1234567840> | número de afiliación <28/12345678/40>
+    Tarjeta sanitaria <BBBBBBBBKT000000> | AHV-Nummer <756.1234.5678.97>
+    numéro de sécurité sociale <1 84 12 76 451 089 46> | carta d'identità <CA12345AB>
+    Kontonummer <532013000>, BLZ <370 400 44> | mi número de cuenta es <2100 0418 45 0200051332>
+    Meine Nummer ist <944 23 45 67> | Llámame al <612345678> | móvil: <612345678> | <612 34 56 78>
+    teléfono <944234567> | <0221 - 123 45 67> | Telefon: <0221 12345-0> | Bizum al <612345678>
+    <Alameda Mazarredo 22, Bilbao> | <Alda. Mazarredo 22> | Vivo en la <calle Ercilla 12>
+    vivo en <calle ercilla 12> | ich wohne in der <schillerstraße 7a> | <Ctra. Bilbao-Galdakao 7>
+    <Breite Straße 80, Köln> | <C/ Ercilla 12, 4º dcha, 48009 Bilbao>
+    <Poza Lizentziatuaren kalea 3> | <Polígono Ugaldeguren III, parcela 5>
+    geb. <3.4.1981> | Geburtstag: <3.4.1981> | geboren in Köln am <3. April 1981>
+    né le <3 mars 1981> | nací el <14 de mayo de 1981> | nata a Roma il <3 aprile 1981>
+    la contraseña del wifi es <Txiki2019> | la clave del wifi: <Txiki2019> | Türcode <4711>
+    Der Türcode ist <4711> | El código de la puerta es <4711> | Geheimzahl: <4711>
+    das Passwort für das WLAN ist <Txiki2019> | code de la porte: <4711>
+    codice della porta: <4711>
+    <begona arroba hartmann punto es> | <begona (at) hartmann (punkt) de>""".replace(
+        "\n", "|"
+    ).split("|"),
+)
+def test_private_parts_are_found_in_german_spanish_french_and_italian(sent: str) -> None:
+    """Each part in angle brackets is hidden, and nothing else."""
+    text = re.sub("[<>]", "", sent).strip()
+    hidden = re.findall("<(.+?)>", sent)
+    told = redact([text])
+    assert list(told.values.values()) == hidden
+
+
+@pytest.mark.parametrize(
+    "text",
+    """Das Zimmer 412 liegt im 4. Stock, das Frühstück kostet 18,50 Euro.
+    Der Bus 132 fährt um 7:45 von Gleis 3, am 3. April 2026 und am 12.04.2026.
+    Die Straße 12 Kilometer weiter ist gesperrt, die Allee hat 120 Bäume.
+    Auf Platz 3 landete Bayern mit 45 Punkten vor 40.000 Leuten.
+    Die Bestellung 123456789012 mit der Artikelnummer 12345678 kommt morgen.
+    Das Passwort ist falsch. Das Passwort ist zu kurz. Das Passwort ist dasselbe.
+    Der Türcode ist neu. Die PIN hat 4 Stellen.
+    Die Steuernummer bekommt man in 4 Wochen, die Steuererklärung 2025 bis 31.07.2026.
+    Das Konto hat 1.250,00 Euro, die Kontonummer habe ich nicht.
+    Ruf mich am 12.05.2026 um 10:30 an. Das Handy kostet 1.299 Euro.
+    Ich bin in Köln geboren, in 45 Jahren nie umgezogen, und am 3.4. gibt es Kuchen.
+    Die Werte 12 34 56 78 sind Lottozahlen, das Modell 12345678A ist alt.
+    Rechnung 2026/0412/0033 über 119,00 Euro; offen 0900 - 1730.
+    La calle tiene 12 casas, y en la calle a las 20:30 hay 3 músicos.
+    El paseo Marítimo 3 km más allá; un paseo el 14 de mayo a las 18:00.
+    La habitación 305 cuesta 89,90 euros, el autobús 3411 sale a las 7:15.
+    La clave del éxito es trabajar 8 horas. La clave del problema: faltan datos.
+    La contraseña es incorrecta y quedan 2 intentos.
+    El código postal cambió en 1985, el código de barras tiene 13 cifras.
+    El DNI caduca en 2031 y cuesta 12 euros, el NIF está en la página 12.
+    La Seguridad Social me devolvió 1.250 euros en 2025, la cuenta son 45,60 euros.
+    Mi móvil tiene 128 GB. Llámame a las 10:30 o el 12/05/2026 a las 18:00.
+    Nací en Bilbao, mi padre nació en 1951. El pedido número 12345678 llega el lunes.
+    La pieza 4G0-698-151 cuesta 112,30 euros y el número 10 marcó 2 goles.
+    The CIF price is 1,250 dollars; room 4711, bus 132, 52:30 for 10 km.""".split("\n"),
+)
+def test_ordinary_numbers_stay_in_german_spanish_and_english(text: str) -> None:
+    assert redact([text]).texts == (text,)
 
 
 @pytest.mark.parametrize(
@@ -275,6 +344,37 @@ def test_an_iban_is_known_by_its_check_digits() -> None:
 )
 def test_a_person_who_is_introduced_becomes_a_name(text: str) -> None:
     assert "Ingrid" in introduced(text)[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Die Neue heißt Nerea.", "Nerea"),
+        ("ich heisse Jürgen", "Jürgen"),
+        ("Mein Chef Jürgen kommt am Montag.", "Jürgen"),
+        ("La vecina se llama Nerea.", "Nerea"),
+        ("Me llamo Begoña", "Begoña"),
+        ("Mi vecino se llama Domingo.", "Domingo"),
+        ("Ayer vi a mi jefa Begoña.", "Begoña"),
+        ("je m'appelle Luc et mon frère va bien", "Luc"),
+        ("Oggi viene mia sorella Giulia.", "Giulia"),
+    ],
+)
+def test_people_are_introduced_in_other_languages(text: str, name: str) -> None:
+    assert introduced(text)[0] == {name}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Das heißt Montag um acht. Was heißt Hund auf Spanisch? Wie heißt Du?",
+        "Heute hat mein Bruder Geburtstag. Weil mein Sohn Fieber hat, bleibe ich.",
+        "Mein Bruder hat Hunger. Meine Mutter Montag anrufen.",
+        "¿Cómo se llama? El lunes viene mi hermano. Mi madre tiene 70 años.",
+    ],
+)
+def test_nouns_of_other_languages_are_no_people(text: str) -> None:
+    assert introduced(text)[0] == set()
 
 
 def test_places_and_things_are_no_people() -> None:

@@ -1,7 +1,8 @@
 """Names of people: those that a store's memories introduce, and where they stand in a text.
 
-A name counts as one if a memory introduces it as a person's, in English ("my sister Ina", "Tomas
-said"), if somebody of that name speaks in the store, or if the settings name it.
+A name counts as one if a memory introduces it as a person's ("my sister Ina", "Tomas said"; in
+German, Spanish, French and Italian only beyond doubt), if somebody of that name speaks in the
+store, or if the settings name it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,16 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from edgemem.language import DIGRAPHS, KIN, STOP_WORDS, as_words, joins_words, undisguised
+from edgemem.language import (
+    DIGRAPHS,
+    KIN,
+    KIN_ABROAD,
+    NAMED_ABROAD,
+    STOP_WORDS,
+    as_words,
+    joins_words,
+    undisguised,
+)
 from edgemem.store import Store
 from edgemem.store.receipts import named_texts
 from edgemem.store.relations import entity_names
@@ -153,6 +163,8 @@ _SURE = (
         r"\b(?:(?:named|called)(?: (?:him|her|it|them))?|name is|name['’]s|names are|I am|"
         rf"I['’]m|this is|nicknamed|introduced (?:me )?to)\s+({_FULL})"
     ),
+    re.compile(rf"\b(?i:{NAMED_ABROAD})\s+({_FULL})"),
+    re.compile(rf"(?:{KIN_ABROAD}),?\s({_FULL})"),
 )
 _AND = re.compile(rf"\b({_FULL})\s*(?:,|and|&|or)\s+(?:and\s+)?({_FULL})")
 _MAYBE = (
@@ -195,7 +207,7 @@ _NO_NAMES = frozenset(
     Granny Nana God Lord Internet Google User Assistant TV DVD USA UK EU AI Good Great Nice
     Really Maybe Perhaps Still Even Never Always Sometimes Usually Finally Actually Went Got
     Met Saw Made Took Bought Started Working Going Getting Looking Having Feeling Trying Like
-    Love Miss New Old""".split()
+    Love Miss New Old Montag Dienstag Mittwoch Donnerstag Freitag Samstag Sonntag Du Sie""".split()
 )
 
 

@@ -153,8 +153,8 @@ Found = Iterator[tuple[int, int]]
 
 # -- e-mail -------------------------------------------------------------------------------------
 
-_AT = r"(?:@|\s?[\[({<]\s?at\s?[\])}>]\s?|\sat\s)"
-_DOT = r"(?:\.|\s?[\[({<]\s?dot\s?[\])}>]\s?|\sdot\s)"
+_AT = r"(?:@|\s?[\[({<]\s?(?:at|arroba)\s?[\])}>]\s?|\s(?:at|arroba)\s)"
+_DOT = r"(?:\.|\s?[\[({<]\s?(?:dot|punkt|punto)\s?[\])}>]\s?|\s(?:dot|punkt|punto)\s)"
 # The lookbehind tries each run of such characters once, from its start: a pasted file may be one
 # long run.
 _LOCAL = r"[\w.!#$%&'*+/=?^`{|}~-]"
@@ -173,7 +173,9 @@ def _spoken(text: str) -> Found:
     for found in _SPOKEN.finditer(text):
         said = found.group()
         # "meet at example.com" names a site, not an e-mail address.
-        spelt = re.search(r"\bdot\b", said, re.I) or not re.search(r"\sat\s", said, re.I)
+        spelt = re.search(r"\b(?:dot|punkt|punto)\b", said, re.I) or not re.search(
+            r"\sat\s", said, re.I
+        )
         if "@" not in said and spelt:
             yield found.span()
 
@@ -216,31 +218,53 @@ _IDENTITY = re.compile(
     r"[A-Z]{2}(?:[ -]?\d\d){3}[ -]?[A-D]"  # British national insurance: QQ 12 34 56 C
     r"|(?!000|666|9)\d{3}-(?!00)\d\d-(?!0000)\d{4}"  # social security of the United States
     r"|[A-Z]{6}\d\d[A-EHLMPRST]\d\d[A-Z]\d{3}[A-Z]"  # Italy: RSSMRA85T10A562S
+    r"|\d{4}[ -]\d{4}[ -]\d\d[ -]\d{10}"  # a Spanish account: 2100 0418 45 0200051332
     r")(?![\w-])",
     re.I,
 )
 # After one of these words, any other number of that length: X1234567L, 123 456 789, C01X00T47.
 _IDENTIFIED = re.compile(
     r"\b(?:passports?|passeport|pasaporte|passaporto|paspoort|(?:reise)?pass(?:nummer|[ -]?nr)?|"
-    r"personalausweis(?:nummer)?|(?:identity|id) card|dni|(?-i:NIE)|ssn|social security|nino|"
-    r"national insurance)\b[^\d\n]{0,20}?(?<![^\W_])"
-    r"(?=[A-Z]{0,6}-?\d)"  # at once false for most words
-    r"([A-Z]{0,3}-?\d(?: ?\d){5,9}-?[A-Z]?|(?=(?:[A-Z]{0,6}\d){4})[A-Z\d]{7,12})(?![^\W_])",
+    r"(?:personal)?ausweis(?:[ -]?nr|nummer)?|(?:identity|id) card|dni|(?-i:NIE|CIF)|nif|ssn|"
+    r"social security|nino|national insurance|carte d['’]identité|carta d['’]identità)\b"
+    r"[^\d\n]{0,20}?(?<![^\W_])(?=[A-Z]{0,6}-?\d)"  # at once false for most words
+    r"([A-Z]{0,3}-?\d(?: ?\d){5,9}-?[A-Z]?|\d\d(?:\.\d{3}){2}[ -]?[A-Z]|"
+    r"(?=(?:[A-Z]{0,6}\d){4})[A-Z\d]{7,12})(?![^\W_])",
     re.I,
 )
-# Numbers of persons that are written in groups: 120387-1234, 123.456.789-09.
+# Numbers of persons that are written in groups: 120387-1234, 65 170839 J 003, 28/12345678/40.
 _PERSON = re.compile(
     r"\b(?:pesel|cpr|cpf|personnummer|f[øo]dselsnummer|aadhaa?r|burgerservicenummer|"
-    r"num[ée]ro de s[ée]curit[ée] sociale)\b[^\d\n]{0,20}(\d(?:[ .-]?\d){8,14})(?!\w)",
+    r"s[ée]curit[ée] sociale|seguridad social|n[úu]mero de afiliaci[óo]n|nss|tarjeta sanitaria|"
+    r"(?:(?:sozial|renten|kranken)(?:versicherungs?|versicherten)|versicherten|sv|ahv)"
+    r"[ -]?(?:nr|nummer))\b[^\d\n]{0,20}?(?<![^\W_])(?=[A-Z]{0,10}\d)"
+    r"(\d\d ?\d{6} ?[A-Z] ?\d{3}|\d(?:[ ./-]?\d){8,14}|[A-Z]{1,10}\d{6,10})(?!\w)",
     re.I,
 )
+_SPANISH = re.compile(
+    r"(?<![\w.-])(?:([XYZ])-?\d{7}|\d{8}|\d\d(?:\.\d{3}){2})-?([A-Z])(?![\w-])", re.I
+)
+_CHECKS = "TRWAGMYFPDXBNJZSQVHLCKE"  # of a DNI or NIE: the letter at its remainder modulo 23
+
+
+def _spanish(text: str) -> Found:
+    for found in _SPANISH.finditer(text):
+        digits = re.sub(r"\D", "", found.group())
+        first = "XYZ".index(found[1].upper()) if found[1] else ""
+        if _CHECKS[int(f"{first}{digits}") % 23] == found[2].upper():
+            yield found.span()
+
 
 _SORT_CODE = re.compile(r"\bsort[ -]?codes?\b[^\d\n]{0,20}(\d\d[ -]?\d\d[ -]?\d\d)(?!\d)", re.I)
-# Of an account at a bank or with the taxes: GB 123 4567 89, 12345 67890, 123/AB456.
+# Of an account at a bank or with the taxes: GB 123 4567 89, 123/AB456, 133/8150/8159.
 _ACCOUNT = re.compile(
-    r"\b(?:account|acct?|a/c|acc|utr|vat|tva|paye|bsn|tin|ein|routing|steuer(?:nummer|-?id(?:entifikationsnummer|-?nr)?)|"
+    r"\b(?:account|acct?|a/c|acc|utr|vat|tva|paye|bsn|tin|ein|routing|"
+    r"(?:umsatz)?steuer(?:nummer|-?nr|-?id(?:entifikationsnummer|-?nr)?)|st\.?-?nr|idnr|"
+    r"steuerliche identifikationsnummer|ust-?id|konto(?:nummer|-?nr)|blz|bankleitzahl|"
+    r"n[úu]mero de cuenta|cuenta (?:bancaria|corriente)|conto corrente|num[ée]ro de compte|"
     r"tax (?:id|no|number|ref|reference))\b[^\d\n]{0,20}?(?<![^\W_])"
-    r"((?-i:[A-Z]{2} ?)?\d(?: ?\d){5,13}|\d{3}/[A-Z]{1,2}\d{1,6})(?![^\W_])(?![.,/:-]\d)",
+    r"((?-i:[A-Z]{2} ?)?\d(?: ?\d){5,19}|\d{3}/[A-Z]{1,2}\d{1,6}|\d{2,3}/\d{3,4}/\d{4,5})"
+    r"(?![^\W_])(?![.,/:-]\d)",
     re.I,
 )
 _DATE = re.compile(
@@ -249,13 +273,15 @@ _DATE = re.compile(
 )
 _DAY = (
     rf"(?:{_DATE.pattern}"
-    r"|\d{1,2}(?:st|nd|rd|th)?(?: of)? [a-z]{3,9},? (?:19|20)\d\d"
+    r"|\d{1,2}(?:st|nd|rd|th|er|\.)?(?: of| de)? [^\W\d_]{3,10},?(?: del?)? (?:19|20)\d\d"
     r"|[a-z]{3,9} \d{1,2}(?:st|nd|rd|th)?,? (?:19|20)\d\d)"
 )
 _BIRTH = (
-    r"\b(?:born|dob|d\.o\.b\.?|date of birth|birth ?da(?:y|te)|geboren|geburtsdatum|née?|"
-    r"date de naissance|nacid[oa]|fecha de nacimiento|nat[oa]|data di nascita|nascid[oa]|"
-    r"data de nascimento|geboortedatum)\b(?:[ :]| on| is| was| am| le| el| il| em| op){0,4}"
+    r"\b(?:born|dob|d\.o\.b\.?|date of birth|birth ?da(?:y|te)|geb(?:oren)?|geburts(?:datum|tag)|"
+    r"née?|date de naissance|nac(?:id[oa]|[ií]|i[óo])|(?:fecha|f\.?) de nacimiento|cumpleaños|"
+    r"nat[oa]|data di nascita|nascid[oa]|data de nascimento|geboortedatum)\b\.?"
+    r"(?: (?:in|en|à|a) [^\W\d_]{2,20})?"
+    r"(?:[ :]| on| is| was| am| ist| der| den| le| el| es| est| il| è| em| op){0,4}"
 )
 _BORN = re.compile(rf"{_BIRTH} ?({_DAY})(?!\w)", re.I)
 
@@ -268,14 +294,19 @@ _NATIONAL = re.compile(
     r"(?<![\w.,:/+-])(?:"
     rf"1?{_SEP}?\(\d{{2,5}}\){_SEP}{{0,2}}\d{{2,5}}(?:{_SEP}?\d{{2,5}}){{1,3}}"  # (555) 123-4567
     rf"|(?:1{_SEP})?[2-9]\d{{2}}{_SEP}[2-9]\d{{2}}{_SEP}\d{{4}}"  # 555-123-4567
-    rf"|0\d{{1,4}}{_SEP}\d{{2,8}}(?:{_SEP}?\d{{2,5}}){{0,4}}"  # 020 7946 0958, 030/123456
+    rf"|0\d{{1,4}}(?:{_SEP}| [-–] (?!\d{{4}}(?! ?\d)))"  # 020 7946 0958, 030/123456, 030 12345-0
+    rf"\d{{2,8}}(?:{_SEP}?\d{{2,5}}){{0,4}}(?:-\d)?"
     r"|0[1-9]\d{8,9}"  # 07700900123
+    r"|[679]\d\d(?: \d\d){3}(?! \d)"  # 612 34 56 78
     rf"){_EXT}(?![\w%])(?![.,:/-]\d)"
 )
 # After one of these words, any other row of digits is a phone number too.
 _CALL = re.compile(
     r"\b(?:phone|telephone|tel|cell(?:phone)?|mobile|handy|fax|call|ring|text|sms|whatsapp|wa\.me|signal|"
-    r"dial|number(?:'s| is| was)?|reach (?:me|him|her|us|them))\b[^\d\n+(]{0,30}"
+    r"dial|number(?:'s| is| was)?|reach (?:me|him|her|us|them)|(?:handy|telefon|mobil|ruf)nummer|"
+    r"telefon|tel[ée]fono|tfno|tlf|m[óo]vil|ll[áa]ma(?:me|nos|lo|la|le|r)?|bizum|ruf(?:e|en|t)?|"
+    r"anrufen|t[ée]l[ée]phone|cellulare|(?:nummer|n[úu]mero|num[ée]ro) (?:ist|lautet|es|est|è))\b"
+    r"[^\d\n+(]{0,30}"
     rf"(\(?\d(?:{_SEP}?\(?\d\)?){{6,14}}{_EXT})(?!\w)(?![.,]\d)",
     re.I,
 )
@@ -314,7 +345,7 @@ _TAIL = (
 )
 _NUMBER = (
     r"\d{1,5}(?:\s?[A-Za-z](?![A-Za-z]))?(?:[-/](?:\d{1,5}[A-Za-z]?|[A-Z]\b))?"
-    r"(?:,? (?:m\. ?\d{1,4}|\d{1,2} ?[ºª°](?: ?[A-Z]\b)?))?"
+    r"(?:,? (?:m\. ?\d{1,4}|\d{1,2} ?[ºª°](?: ?(?:[A-Z]|d(?:er|ch)a|izq(?:da)?|izda)\b\.?)?))?"
 )
 _MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 _STREETS = (
@@ -326,17 +357,23 @@ _STREETS = (
     rf"laan|gracht|plein|kade|dijk|gatan|gata|gaten|vegen|veien|vej|väg|vägen|gade|katu|tie)|"
     rf"(?:Am|An der|Auf der|Im|Zum|Zur|Unter den|Alte[rn]?|Neue[rn]?) {_CAP}(?: {_CAP})?)"
     rf"\s+{_NUMBER}(?:\s*,?\s*{_ZIP}\s+{_TOWN})?",
+    # Breite Straße 80, Köln; Poza Lizentziatuaren kalea 3
+    rf"\b(?!(?:D(?:ie|er|iese[nr]?)|(?:Ein|Jed|Mein|Unser)e[nr]?)\b){_CAP}\s+"
+    rf"(?:(?:Stra(?:ß|ss)e|Str\.|Allee|Gasse)|(?:{_CAP}\s+)?kalea,?)\s+{_NUMBER}"
+    rf"(?!\s?(?:km|m|[kK]ilometer|[mM]eter|[mM]al|[bB]äume)\b)(?:\s*,?\s*(?:{_ZIP}\s+)?{_TOWN})?",
     # 12 rue de la Paix, 75002 Paris
     rf"\b{_NUMBER},?\s+(?:bis\s+|ter\s+)?(?i:rue|avenue|boulevard|place|quai|allée|chemin|impasse|"
     rf"cours|route)\s+(?:(?:de|du|des|la|le|les|l['’]|d['’])\s?){{0,3}}{_CAP}(?: {_CAP}){{0,3}}"
     rf"(?:\s*,?\s*{_ZIP}\s+{_TOWN})?",
-    # Via Roma 10, 00184 Roma; Calle Mayor 5; Rua Augusta 100; ul. Długa 3
-    rf"\b(?:Via|Viale|Piazza|Corso|Largo|Calle|C/|Avenida|Avda?\.?|Paseo|Plaza|Rua|Praça|Travessa|"
-    rf"[Uu]l\.|[Uu]lica|Rambla|Carrer)\s?"
+    # Via Roma 10, 00184 Roma; calle Mayor 5; Rua Augusta 100; ul. Długa 3
+    rf"\b(?:Via|Viale|Piazza|Corso|Largo|[Cc]alle|[Cc]/|[Aa]venida|[Aa]vda?\.?|[Pp]aseo|[Pp]laza|Rua|"
+    rf"Praça|Travessa|[Uu]l\.|[Uu]lica|Rambla|Carrer|[Aa]lameda|Alda\.?|[Cc]arretera|[Cc]tra\.?|"
+    rf"[Pp]ol[íi]gono)\s?"
     rf"(?:(?:de|del|della|dei|da|das|do|dos|la|las|los|el)\s+){{0,2}}"
     rf"{_CAP}"
-    rf"(?:\s+(?:de|del|da)?\s?{_CAP}){{0,3}},?\s+(?:n[.º°]\s?)?{_NUMBER}"
-    rf"(?:\s*,?\s*{_ZIP}\s+{_TOWN})?",
+    rf"(?:\s+(?:de|del|da)?\s?{_CAP}){{0,3}},?\s+(?:n[.º°]\s?|parcela\s|nave\s)?{_NUMBER}"
+    rf"(?!\s?(?:km|m|metros|minutos|horas|veces|años|personas|euros|€)\b)"
+    rf"(?:\s*,?\s*(?:{_ZIP}\s+)?{_TOWN})?",
     r"\b[Pp]\.?\s?[Oo]\.?\s?[Bb]ox\s+\d{1,7}(?:,?\s+[A-Z][\w .-]{1,30}?\s\w{2,4}\s?\d\w{2,4})?",
     # Any street, number, code and town: Žižkova 12, 130 00 Praha 3; Karl Johans gate 5, 0154 Oslo
     rf"\b(?!{_MONTH}){_CAP}(?: [\w.]{{1,20}}){{0,3}} {_NUMBER},? (?:[A-Z]{{1,2}}-)?"
@@ -360,6 +397,13 @@ _LIVES = re.compile(  # a street in lower case, after words that announce an add
     r"\b(?:address(?: is|:)?|live at|lives at|lived at|living at|moved to|stay at|staying at|"
     r"ship to|deliver to|send it to)\s+"
     rf"({_NUMBER}\s+(?:[a-zà-ÿ'’]+\s+){{1,3}}{_TYPE}\b(?:,?\s+{_UNIT})?)",
+    re.I,
+)
+_LIVES_ABROAD = re.compile(  # vivo en calle ercilla 12; wohne in der schillerstraße 7a
+    r"\b(?:(?:viv(?:o|e|es|imos|en) en|direcci[óo]n(?: es|:)?)(?: la| el)?\s"
+    r"((?:calle|c/|avenida|avda\.?|plaza|paseo|alameda)\s?(?:[a-zà-ÿ]+\s){1,4}"
+    rf"{_NUMBER})|(?:wohn(?:e|t|en|st)|adresse(?: ist|:)?)(?: in| am| im)?(?: der)?\s"
+    rf"([a-zà-ÿ-]{{2,30}}(?:straße|strasse|str\.|gasse|weg|allee|platz)\s{_NUMBER}))",
     re.I,
 )
 
@@ -388,14 +432,22 @@ _LABEL = (
     r"pass\s?words?|pass\s?phrase|pass\s?code|passwd|pwd|pw|pin(?:\s?code)?|login|credentials|secret|"
     r"token|api[ _-]?key|access[ _-]?key|private[ _-]?key|secret[ _-]?key|client[ _-]?secret|"
     r"auth[ _-]?(?:key|token|code)|(?:security|access|door|gate|alarm|unlock|recovery|backup|"
-    r"verification|entry|safe)[ _-]?code|cvv2?|cvc|(?:wi-?fi|wlan|network)[ _-]?key|"
-    r"passwort|kennwort|contraseña|clave|mot de passe|senha|wachtwoord|hasło|lösenord|adgangskode|"
-    r"passord|salasana|пароль"
+    r"verification|entry|safe)[ _-]?code|cvv2?|cvc|"
+    r"(?:wi-?fi|wlan|network)[ _-]?(?:key|schlüssel|code)|"
+    r"(?:(?:haus)?tür|tor|garagen|alarm|zugangs|sicherheits|spind|tresor)[ -]?code|"
+    r"geheim(?:zahl|nummer)|puk|"
+    r"c[óo]digo (?:de (?:la |mi |una )?|del )(?:puerta|alarma|portal|garaje|taquilla|caja fuerte|"
+    r"acceso|seguridad|entrada)|"
+    r"code (?:de (?:la )?|d['’]|du )(?:porte|entrée|accès|alarme|portail)|"
+    r"codice (?:del(?:la )?|d['’])(?:porta|portone|allarme|accesso)|"
+    r"passwort|kennwort|contrase[ñn]a|clave|mot de passe|senha|wachtwoord|hasło|lösenord|"
+    r"adgangskode|passord|salasana|пароль"
 )
 # "my password is hunter2", "PIN: 1234", "API_KEY=…", "the wifi password used to be 'a b c'"
 _ASSIGNED = re.compile(
     rf"(?<![^\W_])(?P<label>{_LABEL})(?:[\"'\])]|"
-    r"\s{1,9}+(?:for|of|to|on|at)\s{1,9}+[^\n:=.,;?!]{1,40}?|\s?\([^()\n]{1,40}\))?"
+    r"(?P<of>\s{1,9}+(?:for|of|to|on|at|für|vom|von|zum|der|des|del|de|para|du|di)\s{1,9}+"
+    r"[^\n:=.,;?!]{1,40}?)|\s?\([^()\n]{1,40}\))?"
     r"(?<!\s)(?!\B\w)\s{0,50}+"
     r"(?P<link>:=|=>|[:=：]|\b(?:ist|lautet|est|es|[èé])\b|\bis still\b|"
     r"\bis now\b|\bis\b|\bwas\b|['’]s\b|\bused to be\b|\bchanged to\b|"
@@ -425,7 +477,10 @@ _NO_VALUE = STOP_WORDS.union(
     enough even everything exactly expired fine forgotten going good great hard important
     incorrect invalid kept known like lost missing much needed never new nice nothing ok okay
     old one public really required right safe saved secure set short simple something still
-    stored strong stupid unknown used valid weak working wrong""".split()
+    stored strong stupid unknown used valid weak working wrong
+    abgelaufen alt anders dasselbe der die ein eine falsch geheim gleich immer kurz lang neu nicht
+    noch richtig schwach sehr sicher vergessen weg wieder zu
+    correcta demasiado el incorrecta la muy no una""".split()
 )
 _TOKENISH = re.compile(r"(?<![\w-])[A-Za-z0-9_-]{20,}(?![\w-])")
 _BASE64 = re.compile(r"(?<![\w/+.-])[A-Za-z0-9+/]{32,}={0,2}(?![\w/+-])")  # not of a URL's path
@@ -460,7 +515,9 @@ def _assigned(found: re.Match[str]) -> tuple[int, int] | None:
     plain = value.isalpha()
     if plain and said and not label.startswith(("pass", "pwd", "pw")):
         return None  # "the secret is patience", "the token is expired"
-    if label in ("pin", "login", "pw") and said and not re.search(r"\d", value):
+    # "La clave del problema: paciencia" is no password either.
+    doubtful = said if label in ("pin", "login", "pw") else label == "clave" and found["of"]
+    if doubtful and not re.search(r"\d", value):
         return None
     return start, end
 
@@ -480,7 +537,7 @@ _FORMS = (
     ("SECRET", (_BLOCK, _KNOWN, _HEX, _BEARER, _IN_URL, _SEED, _BESIDE)),
     ("EMAIL", (_EMAIL,)),
     ("IDENTITY", (_IDENTITY, _IDENTIFIED, _PERSON, _SORT_CODE, _ACCOUNT, _BORN)),
-    ("ADDRESS", (*_ADDRESSES, _LIVES)),
+    ("ADDRESS", (*_ADDRESSES, _LIVES, _LIVES_ABROAD)),
     ("PHONE", (_INTERNATIONAL,)),
 )
 _FINDERS: tuple[tuple[str, Callable[[str], Found]], ...] = (
@@ -488,5 +545,6 @@ _FINDERS: tuple[tuple[str, Callable[[str], Found]], ...] = (
     ("EMAIL", _spoken),
     ("IBAN", _ibans),
     ("CARD", _cards),
+    ("IDENTITY", _spanish),
     ("PHONE", _phones),
 )

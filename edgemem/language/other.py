@@ -18,6 +18,8 @@ __all__ = [
     "APOSTROPHES",
     "DIGRAPHS",
     "GRAMS_A_WORD",
+    "KIN_ABROAD",
+    "NAMED_ABROAD",
     "as_words",
     "grams",
     "is_other_language",
@@ -30,6 +32,52 @@ __all__ = [
 
 GRAMS_A_WORD = 3
 """About how many grams correspond to one English word."""
+
+NAMED_ABROAD = (
+    r"(?:(?<!das )(?<!was )(?<!wie )hei(?:ß|ss)(?:t|e|en)|hie(?:ß|ss)(?:en)?|namens|mein name ist|"
+    r"(?:se|me|te) llam(?:an?|o|as|aba)|mi nombre es|[sm]['’]appelle|(?:si|mi) chiam[ao]|"
+    r"mon nom est|il mio nome è)"
+)
+"""A regular expression of what stands before a name in German, Spanish, French and Italian. It is
+for text in any case."""
+
+
+def _after(whose: str, kin: str) -> str:
+    return rf"(?:{whose})\s(?:{'|'.join(kin.split())})"
+
+
+KIN_ABROAD = "|".join(
+    (
+        # A noun has a capital in German, and stands here after a verb or at a clause's end ("Heute
+        # hat mein Bruder Geburtstag"). Before its verb, at the sentence's start, it is a name.
+        r"(?<![^.!?\n]\s)(?<!\w)"
+        + _after(
+            "[Mm]eine?|[Uu]nsere?|[Ii]hre?|[Ss]eine?",
+            """Chefin Chef Bruder Schwester Mutter Mama Vater Papa Frau Mann Sohn Tochter Freundin
+            Freund Kollegin Kollege Nachbarin Nachbar Onkel Tante Oma Opa Cousine Cousin Neffe
+            Nichte Enkelin Enkel Schwager Schwägerin Ärztin Arzt Lehrerin Lehrer""",
+        )
+        + r"(?=\s\w+(?:\s\w+)?\s[a-zäöü])",
+        _after(
+            "[Mm]is?|[Tt]us?|[Ss]us?|[Nn]uestr[oa]s?",
+            """jef[ea] herman[oa] madre padre mamá papá muj?er marido espos[oa] hij[oa] novi[oa]
+            amig[oa] compañer[oa] vecin[oa] tí[oa] abuel[oa] prim[oa] sobrin[oa] niet[oa] cuñad[oa]
+            suegr[oa] médic[oa] profesora?""",
+        ),
+        _after(
+            "[Mm]on|[Mm]a|[Nn]otre",
+            """frère sœur soeur mère père mari femme fils fille cheffe chef patronne patron
+            collègue amie ami voisine voisin oncle tante cousine cousin""",
+        ),
+        _after(
+            "[Mm]i[oa]|[Nn]ostr[oa]",
+            """fratello sorella madre padre marito moglie figli[oa] capo collega amic[oa] vicin[oa]
+            zi[oa] nonn[oa] cugin[oa]""",
+        ),
+    )
+)
+"""A regular expression of words for people by their relation to the speaker in these languages
+("mi jefa"), where a capitalised word after them is a name."""
 
 _GRAM = 4  # characters
 _UNSPACED = re.compile(  # Thai, Lao, Burmese, Khmer, kana and Han; Hangul, whose words are short

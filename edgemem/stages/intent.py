@@ -149,7 +149,8 @@ def intent(
     meant = _by_both(meant, exp(answer.log_p), shares)
     if shares[WANTS.index(meant)] < _LEAST.get(meant, 0.0):
         meant = None
-    tells = meant is None or said.startswith(TELLS) or _has_news(embedder, text, logits, meant)
+    told = said.startswith(TELLS) and not (meant == "erase" and said == TELLS)  # then outvoted
+    tells = meant is None or told or _has_news(embedder, text, logits, meant)
     return Intent(meant, tells, refers, doubtful=wants == "recall" and meant == "general")
 
 
