@@ -161,6 +161,41 @@ def identity(path: Path | None) -> tuple[int, int] | None:
     return None
 
 
+def identities(path: Path | None) -> tuple[tuple[int, int] | None, ...]:
+    """The identities of the file, of its log and of the log's index."""
+    if path is None:
+        return None, None, None
+    return tuple(identity(path.with_name(path.name + end)) for end in ("", "-wal", "-shm"))
+
+
+def left_its_path(
+    connection: sqlite3.Connection, path: Path | None, opened: tuple[tuple[int, int] | None, ...]
+) -> bool:
+    """Whether the path's file is no longer the one that was opened, but was moved or replaced.
+
+    SQLite would then leave the log under the old name, where the moved file lacks it, and where it
+    would be applied to any other file of that name. So the log is written into the file that was
+    opened, wherever that lies, and is removed. opened: its `identities`, which no other file can
+    have while it is open. Raises StoreError if the log cannot be written into it.
+    """
+    if path is None or identity(path) == opened[0]:
+        return False
+    try:
+        whole = not _refused(connection, "PRAGMA wal_checkpoint(TRUNCATE)")
+    except sqlite3.Error as exc:
+        whole = _primary(exc) == sqlite3.SQLITE_READONLY  # then nothing was written
+    found = identities(path)
+    if whole or found[0] is not None:
+        for end, ours, there in zip(("-wal", "-shm"), opened[1:], found[1:], strict=True):
+            if there is not None and there == ours:
+                with suppress(OSError):
+                    path.with_name(path.name + end).unlink()
+    if not whole:
+        lost = "lost" if found[0] else f"in {path.name}-wal: move it to the new name, too, + '-wal'"
+        raise StoreError(f"{path} was moved while it was open, and its last writes are {lost}")
+    return True
+
+
 PLAIN = b"SQLite format 3\0"
 # Of a vault's header too, SQLite's own marks are in plain, and how many bytes of a page are kept.
 _MARKS = b"\x20\x40\x20\x20"
