@@ -547,6 +547,17 @@ def test_doctor_ends_with_1_on_a_problem(run: Run, monkeypatch: pytest.MonkeyPat
     assert "problem\ta page is torn\n" in run("doctor", code=1).stdout
 
 
+def test_a_command_that_loads_no_model_needs_no_memory_for_one(run: Run) -> None:
+    (id,) = added(run, "I live in Oslo")
+    run("config", "set", "memory_limit", "50MB")
+    assert "Oslo" in run("list").stdout and "Oslo" in run("export").stdout
+    assert "Oslo" in run("get", id).stdout and "ADD" in run("history", id).stdout
+    assert "it takes" in run("search", "Oslo", code=1).stderr
+    assert "the memory limit is 50 MB" in run("doctor", code=1).stdout
+    assert "the memory limit is 50 MB" in run("doctor", "--retry", code=1).stderr
+    assert id in run("erase", "--all", "--yes").stdout
+
+
 def test_reindex_embeds_everything_anew(run: Run) -> None:
     added(run, "one", "two")
     assert results(run("reindex", "--json")) == [{"reindexed": 2}]

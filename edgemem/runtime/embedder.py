@@ -46,6 +46,7 @@ __all__ = [
     "QUERY_TOKENS",
     "TEXT_MARK",
     "TOKEN_MODEL",
+    "WORKSPACE_BYTES",
     "Embedder",
     "ImageEmbedder",
     "TokenEmbedder",
@@ -64,6 +65,7 @@ DEFAULT_TOKENIZER = "minilm-l6-v2-tokenizer"
 MAX_TOKENS = 256  # what all-MiniLM-L6-v2 was trained for; its positions would reach 512
 OVERLAP_TOKENS = 32
 BATCH_TOKENS = 256  # padded tokens of a batch; larger batches take more memory and as much time
+WORKSPACE_BYTES = 27_000_000  # what a batch and its text's tokens take, with no block kept
 _TRIM_TOKENS = 4096  # from this many tokens in a call, returning freed memory is worth its time
 _MAX_THREADS = 4
 # onnxruntime unpacks the int8 matrices, half of MiniLM, to float32. The other half, the vocabulary,
