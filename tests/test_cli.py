@@ -541,6 +541,17 @@ def test_doctor_speaks_in_words_and_its_json_in_json(run: Run) -> None:
     assert report["encrypted"] is False and report["aligned_from"] is None
 
 
+def test_the_doctor_sends_nobody_to_the_doctor(run: Run, home: Path) -> None:
+    added(run, *(f"word{n} " * 20 for n in range(60)))
+    raw = next(home.glob("*.db")).read_bytes()
+    damaged = home / "b.db"
+    damaged.write_bytes(raw[: len(raw) // 2])
+    assert "edgemem doctor" in run("list", "--db", str(damaged), code=1).stderr
+    told = run("doctor", "--db", str(damaged), code=1)
+    assert "edgemem doctor" not in told.output
+    assert "export FILE" in told.output and "backup" in told.output
+
+
 @pytest.mark.usefixtures("store")
 def test_doctor_ends_with_1_on_a_problem(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgemem.store.Store.check", lambda _self: ["a page is torn"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ from edgemem.cli.output import (
     wants_json,
 )
 from edgemem.config import NO_MODEL, Settings, config_file, load_settings, set_value, unset_value
-from edgemem.errors import ConfigError, EdgememError, MemoryBudgetExceeded, ModelError
+from edgemem.errors import ConfigError, EdgememError, MemoryBudgetExceeded, ModelError, StoreCorrupt
 from edgemem.results import Aligned
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def doctor(retry: bool, erased: bool, receipt: str | None, db: str | None) -> No
     through for what they name. The exit code is 1 if a problem was found.
     """
     kept = None if receipt is None else _receipt(receipt)
-    with ExitStack() as opened:
+    with _without_doctor(), ExitStack() as opened:
         refused = []
         try:
             memory = opened.enter_context(open_memory(db))
@@ -147,6 +147,19 @@ def doctor(retry: bool, erased: bool, receipt: str | None, db: str | None) -> No
             refused.append(str(exc))
             memory = opened.enter_context(open_memory(db, loads=False))
         _examine(memory, retry, erased if kept is None else kept, refused)
+
+
+_SEE_DOCTOR = "run `edgemem doctor`"
+_SAVE = "save what can be read (`edgemem export FILE`)"
+
+
+@contextmanager
+def _without_doctor() -> Iterator[None]:
+    """Has an error that sends people to the doctor name what else can be done."""
+    try:
+        yield
+    except StoreCorrupt as exc:
+        raise StoreCorrupt(str(exc).replace(_SEE_DOCTOR, _SAVE)) from exc
 
 
 def _examine(
@@ -160,7 +173,8 @@ def _examine(
             changes = memory.process_pending(retry_now=True, on_progress=advance)
     pending = [{key: getattr(item, key) for key in _PENDING} for item in memory.pending()]
     found = memory.doctor(erased=erased)
-    found["problems"] += refused
+    problems = [str(problem).replace(_SEE_DOCTOR, _SAVE) for problem in found["problems"]]
+    found["problems"] = [*problems, *refused]
     of_here = {"processor": machine.summary(), "vision": _projector(memory.settings)}
     report = {**found, **of_here, "pending": pending}
     if changes is not None:

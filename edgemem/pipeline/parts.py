@@ -94,7 +94,8 @@ class Parts:
 
     engine, embedder, token_embedder: None loads those that the settings name. An engine that was
     given is not closed with the rest. plan: the parts that fit the memory limit; None without one.
-    Raises MemoryBudgetExceeded if they cannot fit, and then closes the store.
+    Raises MemoryBudgetExceeded if they cannot fit, TypeError on a model's name in place of a model,
+    and then closes the store.
     """
 
     def __init__(
@@ -105,6 +106,10 @@ class Parts:
         embedder: Embedder | None,
         token_embedder: TokenEmbedder | None = None,
     ) -> None:
+        for part, given in (("engine", engine), ("embedder", embedder)):
+            if isinstance(given, str | Path):
+                store.close()
+                raise TypeError(f"{part} must be a loaded model; name a file in the settings")
         self.store, self.settings = store, settings
         self._engine, self._own_engine = engine, engine is None
         self._judge: Engine | None = None

@@ -227,6 +227,8 @@ def make_file(file: Path) -> None:
             "check the permissions of the file and its folder, free some disk space, or choose "
             "another place for the store",
         ):
+            if file.is_dir():
+                raise StoreError(f"{file} is a folder; give the path of a file in it")
             file.parent.mkdir(parents=True, exist_ok=True)
             with _making_file, suppress(FileExistsError):
                 os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))

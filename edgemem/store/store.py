@@ -27,7 +27,7 @@ from edgemem.store.filters import Where
 from edgemem.store.rows import (
     EDITED,
     EDITS,
-    HISTORY_COLUMNS,
+    HISTORY_OF,
     KINDS,
     LISTED,
     MEMORY_COLUMNS,
@@ -453,9 +453,7 @@ class Store:
 
     def history(self, memory_id: str) -> HistoryRows:
         """What happened to a memory, oldest first, as mem0's rows."""
-        sql = f"SELECT {HISTORY_COLUMNS} FROM history WHERE memory_id = ?"
-        rows = self.select(f"{sql} ORDER BY coalesce(updated_at, created_at), seq", memory_id)
-        return [history_row(row) for row in rows]
+        return [history_row(row) for row in self.select(HISTORY_OF, memory_id)]
 
     def pending(
         self, task: str | None = None, *, due_before: str | None = None, limit: int | None = None
