@@ -205,6 +205,27 @@ def test_a_backup_that_is_put_back_while_the_store_is_open_stays_as_it_is(
         assert len(restored.get_all()) == 40 and restored.doctor()["problems"] == []
 
 
+def test_a_log_of_another_file_destroys_no_backup(tmp_path: Path) -> None:
+    path, log = tmp_path / "a.db", tmp_path / "a.db-wal"
+    with quick(path) as memory:
+        memory.add([f"note {n} of January " + "word " * 60 for n in range(40)], infer=False)
+    whole = path.read_bytes()
+    with quick(path) as memory:
+        memory.erase([item.id for item in memory.get_all()[:30]])
+        memory.add("note of February", infer=False)
+        left = log.read_bytes()  # as if the program were killed here
+    path.write_bytes(whole)
+    log.write_bytes(left)
+    for _ in range(2):
+        with pytest.raises(StoreCorrupt, match=r"delete a\.db-wal and a\.db-shm"):
+            quick(path)
+        assert path.read_bytes() == whole
+    log.unlink()
+    (tmp_path / "a.db-shm").unlink(missing_ok=True)
+    with quick(path) as restored:
+        assert len(restored.get_all()) == 40 and restored.doctor()["problems"] == []
+
+
 def test_what_cannot_follow_a_moved_file_is_said(tmp_path: Path) -> None:
     old, new = tmp_path / "a.db", tmp_path / "b.db"
     with Store.open(old) as reading:
