@@ -317,7 +317,7 @@ def test_a_refusal_is_of_what_was_given_and_short(memory: Memory, tmp_path: Path
     with pytest.raises(StoreError, match="there is no memory") as caught:
         memory.erase("x" * 1_000_000)
     assert len(str(caught.value)) < 200
-    with pytest.raises(StoreError, match="is a folder; give the path of a file in it"):
+    with pytest.raises(StoreError, match="is a folder; choose another place"):
         Memory(tmp_path)
 
 

@@ -191,8 +191,11 @@ def left_its_path(
                 with suppress(OSError):
                     path.with_name(path.name + end).unlink()
     if not whole:
-        lost = "lost" if found[0] else f"in {path.name}-wal: move it to the new name, too, + '-wal'"
-        raise StoreError(f"{path} was moved while it was open, and its last writes are {lost}")
+        where = f"{path.name}-wal; rename that after the file's new name, with -wal at its end"
+        raise StoreError(
+            f"{path} was moved while it was open, and its last writes could not follow: they are "
+            + ("lost" if found[0] is not None else f"in {where}")
+        )
     return True
 
 
@@ -228,7 +231,9 @@ def make_file(file: Path) -> None:
             "another place for the store",
         ):
             if file.is_dir():
-                raise StoreError(f"{file} is a folder; give the path of a file in it")
+                raise StoreError(
+                    f"{file} is a folder; choose another place for the store, such as a file in it"
+                )
             file.parent.mkdir(parents=True, exist_ok=True)
             with _making_file, suppress(FileExistsError):
                 os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
