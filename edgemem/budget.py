@@ -28,11 +28,13 @@ Predict = Callable[["Choice"], Mapping[str, int]]
 class Choice:
     """What can be turned down.
 
-    n_ctx: tokens. vectors: their type in memory. prefix_bytes: for the KV of all stages but the one
-    that runs. careful: whether searches compare word by word.
+    n_ctx: tokens. tuned: whether the model is loaded as `edgemem models tune` stored it. vectors:
+    their type in memory. prefix_bytes: for the KV of all stages but the one that runs. careful:
+    whether searches compare word by word.
     """
 
     n_ctx: int
+    tuned: bool = False
     vectors: Literal["float32", "int8"] = "int8"
     prefix_bytes: int = 0
     careful: bool = False
@@ -80,9 +82,10 @@ def bytes_of(text: str) -> int:
 def admit(choice: Choice, predict: Predict, limit_bytes: int) -> Plan:
     """Returns a plan with the choice, turned down until the sum of its parts fits the limit.
 
-    The rungs, in order: halve the window, down to 512 tokens (KV and working buffers shrink with
-    it); vectors in int8; only the prefix of the stage that runs; fast searches. A rung that saves
-    nothing is skipped. predict: the bytes of each part under a choice.
+    The rungs, in order: the model as it was before it was tuned; halve the window, down to 512
+    tokens (KV and working buffers shrink with it); vectors in int8; only the prefix of the stage
+    that runs; fast searches. A rung that saves nothing is skipped. predict: the bytes of each part
+    under a choice.
     Raises MemoryBudgetExceeded, with the parts, if the last rung does not fit either; InputError if
     limit_bytes < 1.
     """
@@ -110,6 +113,7 @@ def admit(choice: Choice, predict: Predict, limit_bytes: int) -> Plan:
 
 def _ladder(choice: Choice) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields the rungs in order: a name, and the fields of the choice that it changes."""
+    yield "model untuned", {"tuned": False}
     n_ctx = choice.n_ctx
     while n_ctx > SMALLEST_N_CTX:
         n_ctx = max(SMALLEST_N_CTX, n_ctx // 2)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from edgemem.errors import InputError
 from edgemem.results import ImagePart, Message, Scope, to_utc, utc_now
@@ -26,10 +26,12 @@ __all__ = [
     "count_of",
     "holds_nul",
     "id_of",
+    "ids_of",
     "image_part",
     "infer_of",
     "messages_of",
     "metadata_of",
+    "of_type",
     "scope_of",
     "shown",
     "spaced",
@@ -40,6 +42,7 @@ __all__ = [
     "without_thoughts",
 ]
 
+Value = TypeVar("Value")
 MAX_TEXT_CHARS = 1_048_576
 MAX_METADATA_BYTES = 65_536
 MAX_ID_CHARS = 256
@@ -68,7 +71,7 @@ def text_of(value: object, what: str = "text") -> str:
     if len(value) > MAX_TEXT_CHARS:
         raise InputError(
             f"the {what} has {len(value):,} characters; at most {MAX_TEXT_CHARS:,} are allowed: "
-            "store it in parts"
+            + ("shorten it" if what == "query" else "store it in parts")
         )
     if "\0" in value:
         raise InputError(
@@ -170,6 +173,22 @@ def id_of(value: object) -> str:
     return value
 
 
+def of_type(value: Value, kind: Any, what: str, hint: str = "") -> Value:
+    """Returns a value of this type. what: says what it must be; hint: ends the error."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{what}, not {type(value).__name__}{hint}")
+    return value
+
+
+def ids_of(value: object) -> list[str]:
+    """Returns the ids of memories, given as one or as several."""
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, Iterable) or isinstance(value, bytes):
+        raise TypeError(f"ids must be a string or several of them, not {type(value).__name__}")
+    return [id_of(id) for id in value]
+
+
 def count_of(value: object, what: str, *, least: int = 1) -> int:
     """Returns a whole number from `least` to MAX_COUNT. what: names it in errors."""
     if isinstance(value, bool):
@@ -261,7 +280,7 @@ def messages_of(
         raise InputError("messages is an empty list; give at least one message")
     default = time_of(timestamp) or utc_now()
     what = "message {}" if len(value) > 1 else "message"
-    read = (_message(m, default, what.format(i)) for i, m in enumerate(value))
+    read = (_message(m, default, what.format(i)) for i, m in enumerate(value, 1))
     found = [message for message in read if message is not None]
     if given:
         last, recalled = found.pop() if found else (Message("user", NO_WORDS, default), False)

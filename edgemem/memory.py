@@ -92,12 +92,9 @@ class Memory:
         passphrase: str | None = None,
         key: bytes | str | None = None,
     ) -> None:
-        if not isinstance(settings, Settings | None):
-            raise TypeError(
-                f"settings must be an edgemem.config.Settings, not {type(settings).__name__}; "
-                "change what load_settings() returns with dataclasses.replace"
-            )
-        self.settings = settings or load_settings()
+        what = "settings must be an edgemem.config.Settings"
+        hint = "; change what load_settings() returns with dataclasses.replace"
+        self.settings = inputs.of_type(settings, Settings | None, what, hint) or load_settings()
         if memory_limit_bytes is not None:
             self.settings = replace(self.settings, memory_limit=str(memory_limit_bytes))
         path = path if path is not None else self.settings.db
@@ -249,7 +246,7 @@ class Memory:
         no language model.
         """
         self._parts.require_open()
-        if not added.queued:
+        if not inputs.of_type(added, AddResults, "added must be what `add` returned").queued:
             return added
         started = time.perf_counter()
         changes = (*added, *self._infer(added.queued))
@@ -400,7 +397,7 @@ class Memory:
         quote the memory, so they are erased too. Raises StoreError if an id is unknown; StoreLocked
         as `Store.erase` does, or if another process keeps working on pending turns.
         """
-        wanted = [inputs.id_of(id) for id in ([ids] if isinstance(ids, str) else ids)]
+        wanted = inputs.ids_of(ids)
         known = self.store.get(wanted, include_deleted=True)
         if missing := [id for id in wanted if id not in known]:
             raise StoreError(_unknown(missing[0]))
@@ -692,4 +689,4 @@ def _where(filters: Mapping[str, Any] | None) -> Where | None:
 
 
 def _unknown(id: str) -> str:
-    return f"there is no memory with the id {id!r}; `edgemem list` shows the ids"
+    return f"there is no memory with the id {inputs.shown(id)}; `edgemem list` shows the ids"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from edgemem.errors import (
     StoreFull,
     StoreLocked,
 )
+from edgemem.store import Store
 
 
 def test_a_damaged_database_is_refused_and_the_doctor_named(tmp_path: Path) -> None:
@@ -166,3 +168,74 @@ def test_a_file_that_is_replaced_or_removed_while_open_is_written_to_no_more(
             memory.erase([])
         memory.close()
         assert not path.exists()
+
+
+def test_a_file_that_is_moved_while_open_takes_its_last_notes_along(tmp_path: Path) -> None:
+    old, new = tmp_path / "a.db", tmp_path / "b.db"
+    with quick(old) as memory:
+        memory.add("I live in Oslo", infer=False)
+    with quick(old) as memory:
+        memory.add("I work in Rome", infer=False)
+        old.rename(new)
+    with quick(new) as moved:
+        assert texts(moved.get_all()) == ["I live in Oslo", "I work in Rome"]
+    assert sorted(beside.name for beside in tmp_path.iterdir()) == ["b.db"]
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_backup_that_is_put_back_while_the_store_is_open_stays_as_it_is(
+    tmp_path: Path, written: bool
+) -> None:
+    path, backup = tmp_path / "a.db", tmp_path / "backup.db"
+    with quick(path) as memory:
+        memory.add([f"note {n} of January" for n in range(40)], infer=False)
+    shutil.copy(path, backup)
+    whole = backup.read_bytes()
+    with quick(path) as memory:
+        memory.erase([item.id for item in memory.get_all()[:30]])
+        memory.add("note of February", infer=False)
+        os.replace(backup, path)
+        if written:
+            with pytest.raises(StoreError, match="was replaced or removed"):
+                memory.add("lost", infer=False)
+            with quick(path) as other:  # while the first has its file open
+                assert len(other.get_all()) == 40
+    assert path.read_bytes() == whole
+    with quick(path) as restored:
+        assert len(restored.get_all()) == 40 and restored.doctor()["problems"] == []
+
+
+def test_a_log_of_another_file_destroys_no_backup(tmp_path: Path) -> None:
+    path, log = tmp_path / "a.db", tmp_path / "a.db-wal"
+    with quick(path) as memory:
+        memory.add([f"note {n} of January " + "word " * 60 for n in range(40)], infer=False)
+    whole = path.read_bytes()
+    with quick(path) as memory:
+        memory.erase([item.id for item in memory.get_all()[:30]])
+        memory.add("note of February", infer=False)
+        left = log.read_bytes()  # as if the program were killed here
+    path.write_bytes(whole)
+    log.write_bytes(left)
+    for _ in range(2):
+        with pytest.raises(StoreCorrupt, match=r"delete a\.db-wal and a\.db-shm"):
+            quick(path)
+        assert path.read_bytes() == whole
+    log.unlink()
+    (tmp_path / "a.db-shm").unlink(missing_ok=True)
+    with quick(path) as restored:
+        assert len(restored.get_all()) == 40 and restored.doctor()["problems"] == []
+
+
+def test_what_cannot_follow_a_moved_file_is_said(tmp_path: Path) -> None:
+    old, new = tmp_path / "a.db", tmp_path / "b.db"
+    with Store.open(old) as reading:
+        store = Store.open(old, busy_timeout_s=0.1)
+        with reading.snapshot() as connection:
+            connection.execute("SELECT count(*) FROM memories").fetchall()
+            with store.transaction() as tx:
+                tx.set_meta("a", "b")
+            old.rename(new)
+            with pytest.raises(StoreError, match=r"moved while it was open.* in a\.db-wal"):
+                store.close()
+    with Store.open(new) as moved:  # the last that had it open wrote it into the file
+        assert moved.meta("a") == "b"

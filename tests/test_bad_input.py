@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from memorykit import quick, texts
 
 from edgemem import Memory
-from edgemem.errors import EdgememError, InputError
+from edgemem.errors import EdgememError, InputError, StoreError
 from edgemem.inputs import MAX_METADATA_BYTES, MAX_TEXT_CHARS
 from edgemem.runtime.embedder import Embedder
 
@@ -265,7 +265,7 @@ def test_how_many_to_work_off_is_a_whole_number(memory: Memory, value: int) -> N
         ({}, InputError, "has no 'content'"),
         ({"content": None}, TypeError, "content of the message must be a string"),
         ({"content": "x", "text": "y"}, InputError, "unknown key 'text'; its keys are content"),
-        (["x", {"content": "x", "role": "robot"}], InputError, "message 1 has the role 'robot'"),
+        (["x", {"content": "x", "role": "robot"}], InputError, "message 2 has the role 'robot'"),
         ({"content": "x", "role": ["user"]}, InputError, "give one of user, assistant"),
         ({"content": "x", "name": ""}, InputError, "name of the message is empty"),
         ({"content": "x", "name": "n" * 300}, InputError, "at most 256"),
@@ -293,6 +293,32 @@ def test_settings_that_are_none_are_refused(tmp_path: Path, value: Any) -> None:
     ):
         Memory(tmp_path / "a.db", settings=value)
     assert not (tmp_path / "a.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: m.erase(5), "ids must be a string or several of them, not int"),
+        (lambda m: m.erase(b"x"), "ids must be a string or several of them, not bytes"),
+        (lambda m: m.take_facts([]), "must be what `add` returned, not list"),
+        (lambda m: m.import_jsonl([5]), "a line of an export must be a string, not int"),
+        (lambda m: Memory(m.store.path, engine="x"), "engine must be a loaded model"),
+        (lambda m: Memory(m.store.path, passphrase=5), "passphrase must be a string, not int"),
+    ],
+)
+def test_a_wrong_type_is_refused_by_name(memory: Memory, call: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        call(memory)
+
+
+def test_a_refusal_is_of_what_was_given_and_short(memory: Memory, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="at most 1,048,576 are allowed: shorten it"):
+        memory.search("x" * 1_048_577)
+    with pytest.raises(StoreError, match="there is no memory") as caught:
+        memory.erase("x" * 1_000_000)
+    assert len(str(caught.value)) < 200
+    with pytest.raises(StoreError, match="is a folder; choose another place"):
+        Memory(tmp_path)
 
 
 def test_a_file_or_key_of_a_wrong_type_is_refused_by_name(memory: Memory, tmp_path: Path) -> None:

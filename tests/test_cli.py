@@ -541,10 +541,32 @@ def test_doctor_speaks_in_words_and_its_json_in_json(run: Run) -> None:
     assert report["encrypted"] is False and report["aligned_from"] is None
 
 
+def test_the_doctor_sends_nobody_to_the_doctor(run: Run, home: Path) -> None:
+    added(run, *(f"word{n} " * 20 for n in range(60)))
+    raw = next(home.glob("*.db")).read_bytes()
+    damaged = home / "b.db"
+    damaged.write_bytes(raw[: len(raw) // 2])
+    assert "edgemem doctor" in run("list", "--db", str(damaged), code=1).stderr
+    told = run("doctor", "--db", str(damaged), code=1)
+    assert "edgemem doctor" not in told.output
+    assert "export FILE" in told.output and "backup" in told.output
+
+
 @pytest.mark.usefixtures("store")
 def test_doctor_ends_with_1_on_a_problem(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgemem.store.Store.check", lambda _self: ["a page is torn"])
     assert "problem\ta page is torn\n" in run("doctor", code=1).stdout
+
+
+def test_a_command_that_loads_no_model_needs_no_memory_for_one(run: Run) -> None:
+    (id,) = added(run, "I live in Oslo")
+    run("config", "set", "memory_limit", "50MB")
+    assert "Oslo" in run("list").stdout and "Oslo" in run("export").stdout
+    assert "Oslo" in run("get", id).stdout and "ADD" in run("history", id).stdout
+    assert "it takes" in run("search", "Oslo", code=1).stderr
+    assert "the memory limit is 50 MB" in run("doctor", code=1).stdout
+    assert "the memory limit is 50 MB" in run("doctor", "--retry", code=1).stderr
+    assert id in run("erase", "--all", "--yes").stdout
 
 
 def test_reindex_embeds_everything_anew(run: Run) -> None:

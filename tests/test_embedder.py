@@ -55,6 +55,17 @@ def test_like_texts_are_nearer_than_unlike_ones(embedder):
 
 
 @pytest.mark.models
+def test_of_a_query_as_long_as_a_book_its_ends_are_embedded(embedder, monkeypatch):
+    ordinary = "I walked along the harbour. " * 250
+    np.testing.assert_array_equal(embedder.embed_query(ordinary), embedder.embed([ordinary])[0])
+    run, seen = embedder._run, []
+    monkeypatch.setattr(embedder, "_run", lambda batch: (seen.append(len(batch)), run(batch))[1])
+    vector = embedder.embed_query(ordinary * 4 + "Where does Lena live?")
+    assert sum(seen) == embedder_module.QUERY_CHUNKS
+    assert vector.shape == (384,) and abs(np.linalg.norm(vector) - 1) < 1e-5
+
+
+@pytest.mark.models
 def test_the_model_id_is_the_name_and_the_digest_and_batches_agree(embedder):
     digest = models.entry(models.DEFAULT_EMBEDDER).sha256
     expert = hashlib.sha256(onnxfile.expert_file("minilm")).hexdigest()

@@ -276,8 +276,16 @@ def test_the_table_says_no_gpu_in_every_row_of_vram(run: Run, profiled, monkeypa
 def test_the_page_is_written_where_it_was_asked_for(run: Run, profiled, tmp_path):
     run("profile", "--html", str(tmp_path / "p.html"))
     assert (tmp_path / "p.html").read_text(encoding="utf-8") == render(MADE)
-    out = run("profile", "--html", str(tmp_path / "no" / "p.html"), code=1)
-    assert "Cannot write" in out.stderr
+
+
+def test_a_page_that_cannot_be_written_costs_no_figures(run: Run, profiled, tmp_path, monkeypatch):
+    told = run("profile", "--html", str(tmp_path / "no" / "p.html"), code=1)
+    assert "Cannot write" in told.stderr
+    assert not profiled  # nothing was measured
+    refuse = OSError(28, "No space left on device")
+    monkeypatch.setattr("edgemem.profile.page.render", lambda found: (_ for _ in ()).throw(refuse))
+    out = run("profile", "--html", str(tmp_path / "p.html"), code=1)
+    assert "Cannot write" in out.stderr and "Energy" in out.stdout
 
 
 # -- the system ------------------------------------------------------------------------------------

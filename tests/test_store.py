@@ -167,6 +167,13 @@ def test_a_deleted_memory_is_gone_from_answers_and_kept_in_history(store: Store)
     assert store.check() == []
 
 
+def test_a_history_is_in_order_although_a_clock_was_set_back(store: Store) -> None:
+    with store.transaction() as tx:
+        tx.add_memory(memory("m1", created_at=T2))
+        edit(tx, "m1", "b", unit(2))
+    assert [row["event"] for row in store.history("m1")] == ["ADD", "UPDATE"]
+
+
 def test_history_rows_have_mem0s_shape(store: Store) -> None:
     with store.transaction() as tx:
         tx.add_memory(memory("m1"), actor_id="ada", role="user")

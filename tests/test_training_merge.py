@@ -135,3 +135,14 @@ def test_a_weight_that_no_adapter_can_have_is_refused(
     options = ["--out", str(out), "--model", str(base), "--weight", weight]
     assert message in run("train", "merge", *map(str, files), *options, code=1).stderr
     assert not out.exists()
+
+
+@pytest.mark.train
+def test_a_sum_does_not_replace_one_of_its_parts(
+    trained: tuple[Path, list[Path]], run: Run
+) -> None:
+    base, files = trained
+    before = files[0].read_bytes()
+    options = ["--out", str(files[0]), "--model", str(base)]
+    told = run("train", "merge", *map(str, files), *options, code=1)
+    assert "is one of the adapters" in told.stderr and files[0].read_bytes() == before

@@ -40,6 +40,11 @@ def test_validation_holds_whole_groups_a_tenth_at_least(groups: list[str], seed:
     assert trainer.split(data, seed) == (learn, judge)
 
 
+def test_no_examples_are_not_a_group() -> None:
+    with pytest.raises(InputError, match=r"^no examples; give validation"):
+        trainer.split([])
+
+
 def test_the_learning_rate_rises_and_falls_to_a_tenth() -> None:
     rates = [trainer.learning_rate(PLAN, step, step / 100) for step in range(101)]
     peak = rates.index(max(rates))

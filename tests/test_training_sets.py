@@ -238,3 +238,11 @@ def test_a_base_model_answers_in_one_line(
     none = replace(tellable[0], text="word " * 3000)
     assert evaluate._answer(engine, none.text, none.evidence, way) == ("", 0)
     assert answers and all(a and "\n" not in a for a in answers)
+
+
+def test_a_set_that_is_replaced_is_told_of(tmp_path: Path, base: str, run: Run) -> None:
+    files = [str(trained(tmp_path, s, base_sha256=base)) for s in ("extraction", "update")]
+    made = ["train", "combine", str(tmp_path / "mine"), "--licence", "MIT", "--data", "x"]
+    assert "is replaced" not in run(*made, *files).stderr
+    assert "is replaced." in run(*made, *files).stderr
+    assert "it lacks what that had for update" in run(*made, files[0]).stderr

@@ -270,7 +270,12 @@ def test_only_a_person_at_a_terminal_has_the_default_model_tuned_and_once(
     monkeypatch.setattr(output, "stdin_is_terminal", lambda: True)
     admin.tune_first(settings)  # stderr is none
     monkeypatch.setattr(output, "stderr_is_terminal", lambda: True)
-    for other in ({"tuned": "off"}, {"model": "gemma-3-270m-q4_k_m"}, {"n_gpu_layers": -1}):
+    for other in (
+        {"memory_limit": "350MB"},
+        {"tuned": "off"},
+        {"model": "gemma-3-270m-q4_k_m"},
+        {"n_gpu_layers": -1},
+    ):
         admin.tune_first(replace(settings, **other))
     assert stored(source) is None
     admin.tune_first(settings)

@@ -173,6 +173,12 @@ def test_a_vault_opens_with_its_passphrase_or_recovery_code_and_nothing_else(
     quick(tmp_path / "plain.db").close()  # a code of another store is no reason to refuse it
 
 
+def test_a_key_and_a_passphrase_are_not_given_at_once(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="a store is opened by one of them"):
+        Memory(tmp_path / "a.db", key=bytes(32), passphrase=PASSPHRASE)
+    assert not [*tmp_path.glob("a.db*")]
+
+
 def test_an_umlaut_is_the_same_however_it_is_typed(tmp_path: Path) -> None:
     quick(tmp_path / "a.db", passphrase="Gr\u00fc\u00dfe aus Graz").close()
     quick(tmp_path / "a.db", passphrase="Gru\u0308\u00dfe aus Graz").close()

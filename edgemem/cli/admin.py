@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -28,10 +29,11 @@ from edgemem.cli.output import (
     progress,
     read_text,
     scope_options,
+    store_option,
     wants_json,
 )
 from edgemem.config import NO_MODEL, Settings, config_file, load_settings, set_value, unset_value
-from edgemem.errors import ConfigError, EdgememError, ModelError
+from edgemem.errors import ConfigError, EdgememError, MemoryBudgetExceeded, ModelError, StoreCorrupt
 from edgemem.results import Aligned
 
 if TYPE_CHECKING:
@@ -126,22 +128,53 @@ _PENDING = ("id", "task", "attempts", "last_error", "created_at", "next_try_at")
 @click.option(
     "--receipt", metavar="FILE", help="With --erased: what `edgemem erase --json` printed."
 )
-@memory_option
-def doctor(retry: bool, erased: bool, receipt: str | None, memory: Memory) -> None:
+@db_option
+@json_option
+def doctor(retry: bool, erased: bool, receipt: str | None, db: str | None) -> None:
     """Check the store and list the work that is still pending, with its last error.
 
     With --erased, the receipts of erasing are checked, and all files of the store are looked
     through for what they name. The exit code is 1 if a problem was found.
     """
+    kept = None if receipt is None else _receipt(receipt)
+    with _without_doctor(), ExitStack() as opened:
+        refused = []
+        try:
+            memory = opened.enter_context(open_memory(db))
+        except MemoryBudgetExceeded as exc:
+            if retry:
+                raise
+            refused.append(str(exc))
+            memory = opened.enter_context(open_memory(db, loads=False))
+        _examine(memory, retry, erased if kept is None else kept, refused)
+
+
+_SEE_DOCTOR = "run `edgemem doctor`"
+_SAVE = "save what can be read (`edgemem export FILE`)"
+
+
+@contextmanager
+def _without_doctor() -> Iterator[None]:
+    """Has an error that sends people to the doctor name what else can be done."""
+    try:
+        yield
+    except StoreCorrupt as exc:
+        raise StoreCorrupt(str(exc).replace(_SEE_DOCTOR, _SAVE)) from exc
+
+
+def _examine(
+    memory: Memory, retry: bool, erased: bool | Mapping[str, Any], refused: list[str]
+) -> None:
     from edgemem.runtime import machine
 
-    kept = None if receipt is None else _receipt(receipt)
     changes = None
     if retry:
         with progress("Working off what is pending", None) as advance:
             changes = memory.process_pending(retry_now=True, on_progress=advance)
     pending = [{key: getattr(item, key) for key in _PENDING} for item in memory.pending()]
-    found = memory.doctor(erased=erased if kept is None else kept)
+    found = memory.doctor(erased=erased)
+    problems = [str(problem).replace(_SEE_DOCTOR, _SAVE) for problem in found["problems"]]
+    found["problems"] = [*problems, *refused]
     of_here = {"processor": machine.summary(), "vision": _projector(memory.settings)}
     report = {**found, **of_here, "pending": pending}
     if changes is not None:
@@ -305,6 +338,9 @@ def _tune() -> Tuning:
         return tune(advance)
 
 
+_TUNING_BYTES = 500_000_000  # tuning holds two forms of the model
+
+
 def tune_first(settings: Settings) -> None:
     """Tunes the model if it is the default one on the CPU, is not tuned, and a person is there.
 
@@ -313,6 +349,8 @@ def tune_first(settings: Settings) -> None:
     from edgemem.runtime import models, tune
 
     wanted = settings.tuned == "on" and settings.model == models.DEFAULT_LLM
+    if (settings.memory_limit_bytes or _TUNING_BYTES) < _TUNING_BYTES:
+        return
     if not wanted or settings.n_gpu_layers or not at_a_terminal():
         return
     if tune.stored(models.find(models.DEFAULT_LLM)) is not None:
@@ -416,7 +454,7 @@ def cloud_status(db: str | None) -> None:
 
 @cloud.command("receipts")
 @click.option("--last", type=click.IntRange(min=1), default=20, metavar="N")
-@memory_option
+@store_option
 def cloud_receipts(last: int, memory: Memory) -> None:
     """List the last calls: time, service, outcome, tokens, cost, hash of what was sent.
 

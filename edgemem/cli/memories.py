@@ -38,6 +38,7 @@ from edgemem.cli.output import (
     scope_options,
     settings_with,
     stdin_is_terminal,
+    store_option,
     text_of,
     wants_json,
     when,
@@ -168,7 +169,7 @@ def _item_line(item: MemoryItem) -> str:
 @at_option
 @click.option("--all", "include_invalid", is_flag=True, help="Also what is over or yet to come.")
 @scope_options
-@memory_option
+@store_option
 def graph(entity: str | None, memory: Memory, scope: dict[str, Any], **given: Any) -> None:
     """Show who is what to whom; with ENTITY, what is told of somebody or something.
 
@@ -217,7 +218,7 @@ def _draw_relations(told: Iterable[Relation], entity: str | None) -> None:
 @click.option(
     "--picture", type=click.File("wb", lazy=True), help="Also write its picture to this file."
 )
-@memory_option
+@store_option
 def get(memory_id: str, memory: Memory, picture: IO[bytes] | None) -> None:
     """Show one memory, and what was said that it was taken from."""
     if picture is not None and picture.name == "-" and wants_json():
@@ -255,7 +256,7 @@ def get(memory_id: str, memory: Memory, picture: IO[bytes] | None) -> None:
 )
 @at_option
 @scope_options
-@memory_option
+@store_option
 def list_memories(top_k: int | None, memory: Memory, scope: dict[str, Any], **given: Any) -> None:
     """List memories, the first told first: id, time, text."""
     items = MemoryList(tuple(oldest_first(memory.get_all(**scope, **given))[:top_k]))
@@ -335,7 +336,7 @@ def erase(
     """
     if bool(ids) == everything:
         raise click.UsageError("Give either IDs or --all.")
-    with open_memory(db) as memory:
+    with open_memory(db, loads=False) as memory:
         if everything:
             if not yes:
                 question = f"Erase all that was ever said and remembered of {who(scope)}?"
@@ -353,7 +354,7 @@ def erase(
 
 @cli.command()
 @id_argument
-@memory_option
+@store_option
 def history(memory_id: str, memory: Memory) -> None:
     """Show what became of a memory, oldest first: time, event, old and new text."""
     rows = memory.history(memory_id)
@@ -381,7 +382,7 @@ _MOST_USERS = 3  # that are named after an import
 )  # fmt: skip
 @click.option("--user-id", metavar="ID", help="Only what is of this user.  [default: everything]")
 @click.option("--sealed", is_flag=True, help="Encrypt each line with the vault's key.")
-@memory_option
+@store_option
 def export(file: str, shape: str, user_id: str | None, sealed: bool, memory: Memory) -> None:
     """Write what is remembered to FILE as JSON Lines (default: standard output).
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from edgemem.config import MEMORY_DB, Settings, data_dir, load_settings
+from edgemem.config import MEMORY_DB, NO_LIMIT, Settings, data_dir, load_settings
 from edgemem.errors import EdgememError, StoreCorrupt, StoreError, VaultLocked
 from edgemem.inputs import spaced
 from edgemem.results import Change, MemoryItem, local_time
@@ -66,6 +66,7 @@ __all__ = [
     "shared_history",
     "stderr_is_terminal",
     "stdin_is_terminal",
+    "store_option",
     "take_shared",
     "text_of",
     "typed_before",
@@ -164,17 +165,20 @@ def wants_json() -> bool:
     return bool(click.get_current_context().meta.get("edgemem.json"))
 
 
-def memory_option(command: Command) -> Command:
+def memory_option(command: Command, *, loads: bool = True) -> Command:
     """Adds --db and --json to a command, and passes it the open `memory`; see `open_memory`."""
 
     @db_option
     @json_option
     @wraps(command)
     def opened(*args: Any, db: str | None, **given: Any) -> None:
-        with open_memory(db) as memory:
+        with open_memory(db, loads=loads) as memory:
             command(*args, memory=memory, **given)
 
     return opened
+
+
+store_option = partial(memory_option, loads=False)
 
 
 def scope_options(command: Command) -> Command:
@@ -227,9 +231,11 @@ def open_memory(
     passphrase: str | None = None,
     *,
     create: bool = False,
+    loads: bool = True,
 ) -> Iterator[Memory]:
     """Opens the store of --db, else of the settings. Asks at a terminal for a passphrase.
 
+    loads: whether the command loads a model; if not, no memory limit keeps it from its work.
     EDGEMEM_PASSPHRASE makes a new store a vault; a note says so if it is of no use to a plain one.
     Raises StoreError if there is none and `create` is False, so that a mistyped path makes no file.
     """
@@ -238,6 +244,8 @@ def open_memory(
 
     global _store, _vault
     settings = settings or load_settings()
+    if not loads:
+        settings = replace(settings, memory_limit=NO_LIMIT)
     place = settings.db if db is None else db
     if not create and str(place) != MEMORY_DB and not resolved(place).exists():
         raise StoreError(

@@ -36,7 +36,7 @@ from edgemem.cli.output import (
     working,
 )
 from edgemem.config import load_settings, require
-from edgemem.errors import InputError
+from edgemem.errors import AdapterError, InputError
 from edgemem.training.examples import STAGES, Stage
 
 if TYPE_CHECKING:
@@ -167,14 +167,16 @@ def profile(budgets: tuple[str, ...], rounds: int, html: Path | None, **given: s
     from edgemem.profile import profile as run
 
     settings = settings_with(**given)
+    if html is not None and not os.access(html if html.exists() else html.parent, os.W_OK):
+        raise _unwritable(html, "no file can be made there")
     with working("Profiling …"):
         found = run(settings=settings, budgets=budgets, rounds=rounds)
-    if html is not None:
-        _write_page(html, found)
     if wants_json():
         print_json(found.to_dict())
     else:
         _print_profile(found)
+    if html is not None:
+        _write_page(html, found)
     if not all(verdict.fits for verdict in found.verdicts):
         raise click.exceptions.Exit(1)
 
@@ -185,10 +187,14 @@ def _write_page(file: Path, found: Profile) -> None:
     try:
         file.write_text(render(found), encoding="utf-8")
     except OSError as exc:
-        raise click.ClickException(
-            f"Cannot write {file}: {exc.strerror}. Give a file in a folder that is writable."
-        ) from exc
+        raise _unwritable(file, exc.strerror) from exc
     note(f"Written to {file}.")
+
+
+def _unwritable(file: Path, why: object) -> click.ClickException:
+    return click.ClickException(
+        f"Cannot write {file}: {why}. Give a file in a folder that is writable."
+    )
 
 
 def _print_profile(found: Profile) -> None:
@@ -505,6 +511,8 @@ def train_run(
         learn, judge = trainer.split(learn, plan["seed"])
     planned = trainer.Plan(**plan, alpha=2.0 * plan["rank"])
     base = find(model or load_settings().model)
+    if resume and not (kept := trainer.checkpoint_of(out)).exists():
+        note(f"There is no checkpoint {kept}: the training begins anew.")
     spread = fleet.workers(ray, stage, base, planned) if ray else nullcontext()
     with _shown() as report, spread as workers:
         outcome = trainer.train(
@@ -558,9 +566,17 @@ def combine(
     also_for: tuple[str, ...], scores: Path | None,
 ) -> None:  # fmt: skip
     """Make FOLDER a set of experts of trained ADAPTERs, for `--experts FOLDER`."""
+    from edgemem.runtime import experts
     from edgemem.training.adapters import combine as combined
 
+    there: set[str] = set()
+    with suppress(AdapterError):  # there is no set yet, or a damaged one
+        there = {expert.stage for expert in experts.find(f"{folder}{os.sep}").adapters}
     made = combined(folder, adapters, licence=licence, data=data, also_for=also_for, scores=scores)
+    if there:
+        left = ", ".join(sorted(there - {expert.stage for expert in made.adapters}))
+        lacks = f"; it lacks what that had for {left}, whose files stay" if left else ""
+        note(f"The set that was in {folder} is replaced{lacks}.")
     stages = ", ".join(expert.stage for expert in made.adapters)
     click.echo(f"{made.name}: {stages}; use it with --experts {folder}{os.sep}")
 

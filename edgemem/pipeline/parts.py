@@ -35,6 +35,7 @@ from edgemem.retrieval.search import Memories, QueryTokens, refresh
 from edgemem.runtime import experts, models, tune
 from edgemem.runtime.embedder import (
     TOKEN_MODEL,
+    WORKSPACE_BYTES,
     Embedder,
     ImageEmbedder,
     TokenEmbedder,
@@ -44,7 +45,7 @@ from edgemem.runtime.embedder import (
 )
 from edgemem.runtime.encoder import Encoder, encoder_bytes
 from edgemem.runtime.engine import PREFIX_BYTES, Engine
-from edgemem.runtime.machine import give_back
+from edgemem.runtime.machine import give_back, keep_no_large_blocks
 from edgemem.runtime.models import DEFAULT_EMBEDDER
 from edgemem.runtime.vision import engine_bytes
 from edgemem.store import Store
@@ -93,7 +94,8 @@ class Parts:
 
     engine, embedder, token_embedder: None loads those that the settings name. An engine that was
     given is not closed with the rest. plan: the parts that fit the memory limit; None without one.
-    Raises MemoryBudgetExceeded if they cannot fit, and then closes the store.
+    Raises MemoryBudgetExceeded if they cannot fit, TypeError on a model's name in place of a model,
+    and then closes the store.
     """
 
     def __init__(
@@ -104,6 +106,10 @@ class Parts:
         embedder: Embedder | None,
         token_embedder: TokenEmbedder | None = None,
     ) -> None:
+        for part, given in (("engine", engine), ("embedder", embedder)):
+            if isinstance(given, str | Path):
+                store.close()
+                raise TypeError(f"{part} must be a loaded model; name a file in the settings")
         self.store, self.settings = store, settings
         self._engine, self._own_engine = engine, engine is None
         self._judge: Engine | None = None
@@ -127,11 +133,13 @@ class Parts:
         self.plan: Plan | None = None
         self._choice = Choice(
             n_ctx=settings.n_ctx if engine is None else engine.n_ctx,
+            tuned=settings.tuned == "on",
             vectors=settings.vectors,
             prefix_bytes=PREFIX_BYTES,
             careful=settings.retrieval == "careful",
         )
         if (limit := settings.memory_limit_bytes) is not None:
+            keep_no_large_blocks()
             try:
                 dim = int(store.meta("embedder_dim") or DIM)
                 told = predict(settings, store.counts(), dim, engine)
@@ -158,7 +166,7 @@ class Parts:
                     n_ctx=self._choice.n_ctx,
                     n_threads=s.n_threads,
                     n_gpu_layers=s.n_gpu_layers,
-                    tuned=s.tuned == "on",
+                    tuned=self._choice.tuned,
                     prefix_bytes=self._choice.prefix_bytes,
                 )
                 engine.plan = self.plan
@@ -412,20 +420,21 @@ def predict(
     but cannot be turned down. A model that is not installed counts 0. Raises ModelError or
     AdapterError on a file that cannot be read, and so may the function.
     """
-    model: tuple[Path, Path | None] | None = None
+    files: dict[bool, Path] = {}  # by whether they are tuned
+    mmproj: Path | None = None
     loaded: Choice | None = None
     adapters = embedder = encoder = tokens = looks = 0
     with suppress(ModelNotFound):
         if engine is not None:
-            model = engine.path, engine.mmproj
+            files, mmproj = dict.fromkeys((True, False), engine.path), engine.mmproj
             loaded = Choice(n_ctx=engine.n_ctx, prefix_bytes=PREFIX_BYTES)
             adapters = engine.memory()["adapters"]
         else:
-            file, _, _ = tune.choose_file(
-                settings.model, tuned=settings.tuned == "on", n_gpu_layers=settings.n_gpu_layers
-            )
-            model = file, None if settings.mmproj == NO_MODEL else models.find(settings.mmproj)
-            adapters = _adapter_bytes(settings.experts, file)
+            n_gpu = settings.n_gpu_layers
+            for tuned in (False, settings.tuned == "on"):
+                files[tuned], *_ = tune.choose_file(settings.model, tuned=tuned, n_gpu_layers=n_gpu)
+            mmproj = None if settings.mmproj == NO_MODEL else models.find(settings.mmproj)
+            adapters = _adapter_bytes(settings.experts, files[False])
     with suppress(ModelNotFound):
         embedder = embedder_bytes(models.find(settings.embedder))
         if settings.embedder == DEFAULT_EMBEDDER:
@@ -439,9 +448,10 @@ def predict(
     def parts(choice: Choice) -> dict[str, int]:
         return {
             "libraries": LIBRARIES_BYTES,
-            **(engine_bytes(*model, loaded or choice) if model is not None else {}),
+            **(engine_bytes(files[choice.tuned], mmproj, loaded or choice) if files else {}),
             "adapters": adapters,
             "embedder": embedder,
+            "workspace": WORKSPACE_BYTES if embedder else 0,
             "encoder": encoder,
             "token_embedder": tokens if choice.careful else 0,
             "image_embedder": looks,

@@ -24,7 +24,7 @@ from edgemem import graph, kernels
 from edgemem import vault as vaults
 from edgemem.budget import Plan
 from edgemem.errors import InputError, StoreCorrupt, StoreFull
-from edgemem.inputs import holds_nul
+from edgemem.inputs import holds_nul, of_type
 from edgemem.pipeline.ingest import EXTRACT
 from edgemem.results import Aligned, to_utc
 from edgemem.retrieval import alignment as alignments
@@ -225,7 +225,7 @@ def _replacing(file: str | Path | IO[str]) -> Iterator[IO[str]]:
 @contextmanager
 def _opened(file: str | Path | Iterable[str]) -> Iterator[Iterable[str]]:
     if not isinstance(file, str | Path):
-        yield file
+        yield (of_type(line, str, "a line of an export must be a string") for line in file)
         return
     try:
         lines = _usable(file).open(encoding="utf-8-sig")

@@ -77,7 +77,7 @@ def profile(
         found["profile"], {name: round(at, 3) for name, at in marks.items()}, grown
     )
     predict = predict_parts(settings, found["counts"], found["dim"])
-    loaded = {key: found[key] for key in ("n_ctx", "vectors", "careful")}
+    loaded = {key: found[key] for key in ("n_ctx", "tuned", "vectors", "careful")}
     choice = Choice(**loaded, prefix_bytes=PREFIX_BYTES)
     verdicts = (report.verdict(b, made, found["reserved"], choice, predict) for b in wanted)
     return replace(made, verdicts=tuple(verdicts))

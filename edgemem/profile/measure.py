@@ -136,6 +136,9 @@ def work(
             "reserved": memory.engine.memory(),
             "n_ctx": memory.engine.n_ctx,
             "vectors": memory.index.vectors.dtype,
+            "tuned": memory.settings.tuned == "on"
+            if memory.plan is None
+            else memory.plan.choice.tuned,
             "careful": memory.token_embedder is not None,
             "counts": memory.store.counts(),
             "dim": memory.embedder.dim,

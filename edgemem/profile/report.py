@@ -256,7 +256,7 @@ def verdict(
     that reports it, or else by what it would hold with every layer on a GPU.
     """
     told = predict(choice)
-    shrinks = {"kv", "compute", "prefixes", "index", "token_embedder"}
+    shrinks = {"weights", "kv", "compute", "prefixes", "index", "token_embedder"}
     if budget.kind == "ram":
         measured = {part.name: part.mb * 1e6 for part in profile.parts}
         rest = (profile.unexplained_mb or 0.0) * 1e6
@@ -281,10 +281,8 @@ def verdict(
 
     def scaled(smaller: Choice) -> dict[str, int]:
         less = predict(smaller)
-        parts = {
-            name: int(size * less[name] / told[name] if name in shrinks and told[name] else size)
-            for name, size in measured.items()
-        }
+        scales = {name: less[name] / told[name] for name in shrinks if told.get(name)}
+        parts = {name: int(size * scales.get(name, 1)) for name, size in measured.items()}
         return {**parts, "the rest": int(rest)}
 
     try:

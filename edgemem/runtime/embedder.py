@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import string
 from collections.abc import Callable, Iterator, Sequence
@@ -46,6 +47,7 @@ __all__ = [
     "QUERY_TOKENS",
     "TEXT_MARK",
     "TOKEN_MODEL",
+    "WORKSPACE_BYTES",
     "Embedder",
     "ImageEmbedder",
     "TokenEmbedder",
@@ -64,6 +66,7 @@ DEFAULT_TOKENIZER = "minilm-l6-v2-tokenizer"
 MAX_TOKENS = 256  # what all-MiniLM-L6-v2 was trained for; its positions would reach 512
 OVERLAP_TOKENS = 32
 BATCH_TOKENS = 256  # padded tokens of a batch; larger batches take more memory and as much time
+WORKSPACE_BYTES = 27_000_000  # what a batch and its text's tokens take, with no block kept
 _TRIM_TOKENS = 4096  # from this many tokens in a call, returning freed memory is worth its time
 _MAX_THREADS = 4
 # onnxruntime unpacks the int8 matrices, half of MiniLM, to float32. The other half, the vocabulary,
@@ -74,6 +77,7 @@ _PROBES = ("Yes.", "She moved to Oslo in May 2023 and works 3 days a week at the
 
 TOKEN_MODEL = "colbert-small-v1-int8"
 QUERY_MARK, TEXT_MARK = 1, 2  # [unused0] and [unused1], which ColBERT calls [Q] and [D]
+QUERY_CHUNKS = 8  # of a query that are used
 QUERY_TOKENS = 64  # of a query that are used; using all of a pasted page is no better
 _IMAGE_MODEL = "vision_model.onnx"
 _IMAGE_OUTPUTS = "image_embeds", "pooler_output"  # CLIP's, and SigLIP's
@@ -150,13 +154,15 @@ class Embedder:
         """
         out = np.empty((len(texts), self.dim), np.float32)
         for row, chunks in enumerate(self.embed_chunks(texts)):
-            out[row] = chunks[0] if len(chunks) == 1 else unit(chunks.mean(axis=0))
+            out[row] = _mean(chunks)
         return out
 
     def embed_query(self, text: str) -> Vectors:
-        """The vector of one text: (dim,) float32, of length 1. Errors as `embed`."""
-        vector: Vectors = self.embed([text])[0]
-        return vector
+        """The vector of one text: (dim,) float32, of length 1. Errors as `embed`.
+
+        Of a text of more than QUERY_CHUNKS chunks only the first and the last are used.
+        """
+        return _mean(self._embedded([_ends(self._windows(text))])[0])
 
     def embed_chunks(self, texts: Sequence[str]) -> list[Vectors]:
         """The vectors of each text's chunks, in order: a list of (c, dim) float32, c >= 1.
@@ -166,7 +172,10 @@ class Embedder:
         """
         if isinstance(texts, str):
             raise TypeError("texts is one string; give a list of strings")
-        windows = [self._windows(text) for text in texts]
+        return self._embedded([self._windows(text) for text in texts])
+
+    def _embedded(self, windows: list[list[list[int]]]) -> list[Vectors]:
+        """The vectors of the chunks of texts, each given by its tokens."""
         flat = [ids for per_text in windows for ids in per_text]
         vectors = np.empty((len(flat), self.dim), np.float32)
         for rows in _batches([len(ids) for ids in flat], self._batch_tokens):
@@ -271,6 +280,17 @@ def split_windows(breaks: Sequence[int], room: int, overlap: int) -> list[tuple[
         start = next((i for i in shared if breaks[i]), end)
     spans.append((start, n))
     return spans
+
+
+def _ends(windows: list[list[int]]) -> list[list[int]]:
+    """The windows, or QUERY_CHUNKS of them: what is asked stands before or after a pasted text."""
+    half = QUERY_CHUNKS // 2
+    return windows if len(windows) <= QUERY_CHUNKS else [*windows[:half], *windows[-half:]]
+
+
+def _mean(chunks: Vectors) -> Vectors:
+    """The vector of a text of these chunks."""
+    return chunks[0] if len(chunks) == 1 else unit(chunks.mean(axis=0))
 
 
 def _breaks(text: str, encoding: Any) -> list[int]:
@@ -489,13 +509,15 @@ class TokenEmbedder:
 
     def embed_query(self, text: str) -> Tokens:
         """The vectors of a query, at most 64. ColBERT marks texts and queries differently."""
-        return self._embed(text, QUERY_MARK)[:QUERY_TOKENS]
+        return self._embed(text, QUERY_MARK, QUERY_TOKENS)[:QUERY_TOKENS]
 
-    def _embed(self, text: str, mark: int) -> Tokens:
-        kept = [
-            vectors[np.isin(ids, self._punctuation, invert=True)]
-            for ids, vectors in self._embedder.embed_tokens(text, mark)
-        ]
+    def _embed(self, text: str, mark: int, enough: float = math.inf) -> Tokens:
+        """enough: how many vectors are wanted; at most a chunk more are made."""
+        kept: list[Vectors] = []
+        for ids, vectors in self._embedder.embed_tokens(text, mark):
+            kept.append(vectors[np.isin(ids, self._punctuation, invert=True)])
+            if sum(map(len, kept)) >= enough:
+                break
         projected = unit(np.concatenate(kept) @ self._projection)
         tokens: Tokens = np.clip(np.rint(projected / self.step), -127, 127).astype(np.int8)
         return tokens

@@ -161,6 +161,44 @@ def identity(path: Path | None) -> tuple[int, int] | None:
     return None
 
 
+def identities(path: Path | None) -> tuple[tuple[int, int] | None, ...]:
+    """The identities of the file, of its log and of the log's index."""
+    if path is None:
+        return None, None, None
+    return tuple(identity(path.with_name(path.name + end)) for end in ("", "-wal", "-shm"))
+
+
+def left_its_path(
+    connection: sqlite3.Connection, path: Path | None, opened: tuple[tuple[int, int] | None, ...]
+) -> bool:
+    """Whether the path's file is no longer the one that was opened, but was moved or replaced.
+
+    SQLite would then leave the log under the old name, where the moved file lacks it, and where it
+    would be applied to any other file of that name. So the log is written into the file that was
+    opened, wherever that lies, and is removed. opened: its `identities`, which no other file can
+    have while it is open. Raises StoreError if the log cannot be written into it.
+    """
+    if path is None or identity(path) == opened[0]:
+        return False
+    try:
+        whole = not _refused(connection, "PRAGMA wal_checkpoint(TRUNCATE)")
+    except sqlite3.Error as exc:
+        whole = _primary(exc) == sqlite3.SQLITE_READONLY  # then nothing was written
+    found = identities(path)
+    if whole or found[0] is not None:
+        for end, ours, there in zip(("-wal", "-shm"), opened[1:], found[1:], strict=True):
+            if there is not None and there == ours:
+                with suppress(OSError):
+                    path.with_name(path.name + end).unlink()
+    if not whole:
+        where = f"{path.name}-wal; rename that after the file's new name, with -wal at its end"
+        raise StoreError(
+            f"{path} was moved while it was open, and its last writes could not follow: they are "
+            + ("lost" if found[0] is not None else f"in {where}")
+        )
+    return True
+
+
 PLAIN = b"SQLite format 3\0"
 # Of a vault's header too, SQLite's own marks are in plain, and how many bytes of a page are kept.
 _MARKS = b"\x20\x40\x20\x20"
@@ -192,6 +230,10 @@ def make_file(file: Path) -> None:
             "check the permissions of the file and its folder, free some disk space, or choose "
             "another place for the store",
         ):
+            if file.is_dir():
+                raise StoreError(
+                    f"{file} is a folder; choose another place for the store, such as a file in it"
+                )
             file.parent.mkdir(parents=True, exist_ok=True)
             with _making_file, suppress(FileExistsError):
                 os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))

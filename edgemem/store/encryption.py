@@ -25,6 +25,7 @@ from typing import Any
 from edgemem import vault as vaults
 from edgemem.cachefile import disk_errors, sync_folder
 from edgemem.errors import ConfigError, InputError, StoreError, StoreLocked, VaultLocked
+from edgemem.inputs import of_type
 from edgemem.store import images, schema
 from edgemem.store.database import (
     PLAIN,
@@ -84,9 +85,12 @@ def vault_for(
     """The vault of a caller's key or passphrase; creates `STORE.vault` if there is no store yet.
 
     Returns None if neither is given, or for a store in memory; `Store.open` then looks for the key.
-    Raises InputError if a passphrase is given for a plain store, VaultLocked if the key or
-    passphrase is wrong.
+    Raises InputError if both are given, or a passphrase for a plain store; TypeError if that is no
+    string; VaultLocked if the key or passphrase is wrong.
     """
+    of_type(passphrase, str | None, "passphrase must be a string")
+    if key is not None and passphrase is not None:
+        raise InputError("a key and a passphrase were given; a store is opened by one of them")
     if (key is None and passphrase is None) or os.fspath(path) == ":memory:":
         return None
     file = resolved(path)

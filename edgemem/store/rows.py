@@ -176,8 +176,7 @@ def unpack_ids(text: object) -> tuple[str, ...]:
 
 def damaged(what: str) -> StoreCorrupt:
     return StoreCorrupt(
-        f"the store is damaged: {what}; run `edgemem doctor`, export what can be read, "
-        "or go back to a backup copy"
+        f"the store is damaged: {what}; run `edgemem doctor`, or go back to a backup copy"
     )
 
 
@@ -274,6 +273,12 @@ HISTORY_COLUMNS = (
     "id, memory_id, old_memory, new_memory, event, created_at, updated_at, is_deleted, "
     "actor_id, role"
 )
+HISTORY_OF = (
+    f"SELECT {HISTORY_COLUMNS} FROM history h WHERE memory_id = ? ORDER BY (SELECT clock FROM "
+    "sync_rows WHERE kind = 'history' AND id = h.memory_id || char(31) || h.id), seq"
+)
+"""SQL: a memory's rows of HISTORY_COLUMNS, oldest first, even if a clock was set back. What another
+device did has its place by the versions of sync."""
 
 
 def history_row(row: Sequence[Any]) -> dict[str, Any]:

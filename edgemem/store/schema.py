@@ -9,12 +9,20 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
 from edgemem.errors import SchemaVersionError, StoreCorrupt, StoreError
 from edgemem.results import utc_now
-from edgemem.store.database import backup, patiently, roll_back, snapshot
+from edgemem.store.database import (
+    backup,
+    open_file,
+    patiently,
+    roll_back,
+    snapshot,
+    sqlite_errors,
+)
 
 __all__ = ["APPLICATION_ID", "MIGRATIONS", "TABLES", "inspect", "prepare"]
 
@@ -442,8 +450,37 @@ def prepare(
         if version < len(MIGRATIONS):
             _migrate(connection, file, key)
 
+    if file is not None:
+        _try_log(file, timeout_s, key)
     # Two processes may open a new file at once; turning WAL on does not wait by itself.
     patiently(step, timeout_s)
+
+
+def _try_log(file: Path, timeout_s: float, key: bytes | None) -> None:
+    """Read a file with the log beside it by a connection that cannot write.
+
+    A log that a killed program left may be of another file than the one that lies there now. Any
+    other connection would write it into that one as it closes. Raises StoreCorrupt.
+    """
+    log = file.with_name(file.name + "-wal")
+    size = 0
+    with suppress(FileNotFoundError):
+        size = log.stat().st_size
+    if not size:
+        return
+    uri, name = f"{file.as_uri()}?mode=ro", str(file)
+    try:
+        with (
+            sqlite_errors(name, encrypted=key is not None),
+            closing(open_file(uri, timeout_s, key)) as reading,
+        ):
+            patiently(lambda: inspect(reading, name) < 0, timeout_s)
+    except StoreCorrupt as exc:
+        raise StoreCorrupt(
+            f"{exc}. If it was put back from a backup, {log.name} is of the file before: close "
+            f"every program that has the store open, delete {log.name} and {file.name}-shm, and "
+            "open it again"
+        ) from exc
 
 
 def _migrate(connection: sqlite3.Connection, file: Path | None, key: bytes | None) -> None:

@@ -27,7 +27,7 @@ from edgemem.store.filters import Where
 from edgemem.store.rows import (
     EDITED,
     EDITS,
-    HISTORY_COLUMNS,
+    HISTORY_OF,
     KINDS,
     LISTED,
     MEMORY_COLUMNS,
@@ -100,7 +100,7 @@ class Store:
         self._busy_timeout_s = busy_timeout_s
         self._closed = False
         encryption.OPEN.add(self)
-        self._file = database.identity(path)
+        self._files = database.identities(path)
 
     @classmethod
     def open(
@@ -146,14 +146,16 @@ class Store:
         return store
 
     def close(self) -> None:
-        """Close the file; a second time does nothing."""
+        """Close the file; a second time does nothing.
+
+        Raises StoreError if the file was moved meanwhile, and its last writes cannot follow it.
+        """
         with self._write_lock, self._read_lock:
             if not self._closed:
                 self._closed = True
                 encryption.OPEN.discard(self)
-                with sqlite_errors(self._name):
-                    self._reader.close()
-                    self._writer.close()
+                with sqlite_errors(self._name), closing(self._writer), closing(self._reader):
+                    database.left_its_path(self._writer, self.path, self._files)
 
     def __enter__(self) -> Store:
         return self
@@ -173,7 +175,7 @@ class Store:
         """
         with self._write_lock:
             self._require_open()
-            if database.identity(self.path) != self._file:
+            if database.left_its_path(self._writer, self.path, self._files):
                 raise StoreError(
                     f"{self.path} was replaced or removed while it was open, and what is written "
                     "would be lost; open it again"
@@ -451,9 +453,7 @@ class Store:
 
     def history(self, memory_id: str) -> HistoryRows:
         """What happened to a memory, oldest first, as mem0's rows."""
-        sql = f"SELECT {HISTORY_COLUMNS} FROM history WHERE memory_id = ?"
-        rows = self.select(f"{sql} ORDER BY coalesce(updated_at, created_at), seq", memory_id)
-        return [history_row(row) for row in rows]
+        return [history_row(row) for row in self.select(HISTORY_OF, memory_id)]
 
     def pending(
         self, task: str | None = None, *, due_before: str | None = None, limit: int | None = None

@@ -183,6 +183,8 @@ def merge(adapters: Sequence[Path], out: Path, base: Path, weight: float, comman
     """
     if not math.isfinite(weight):
         raise InputError(f"the weight is {weight}; it must be a number")
+    if out.exists() and any(out.samefile(adapter) for adapter in adapters):
+        raise InputError(f"{out} is one of the adapters, and would be replaced; give another --out")
     records = [record_of(adapter) for adapter in adapters]
     first = records[0]
     same = ("stage", "targets", "base_sha256")

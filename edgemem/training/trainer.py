@@ -33,6 +33,7 @@ __all__ = [
     "Plan",
     "Progress",
     "Workers",
+    "checkpoint_of",
     "learning_rate",
     "split",
     "targets",
@@ -137,14 +138,12 @@ def targets(stage: Stage, plan: Plan) -> tuple[str, ...]:
 def split(examples: Sequence[Example], seed: int = 0) -> tuple[list[Example], list[Example]]:
     """Training and validation examples: whole groups for validation until a tenth is reached.
 
-    Raises InputError when there is one group only.
+    Raises InputError when there are less than two groups.
     """
     groups = sorted({e.group for e in examples})
     if len(groups) < 2:
-        raise InputError(
-            f"the examples are of {len(groups)} group, which cannot be split; give validation "
-            "examples of other conversations"
-        )
+        found = "all examples are of 1 group, which cannot be split" if groups else "no examples"
+        raise InputError(f"{found}; give validation examples of other conversations")
     random.Random(seed).shuffle(groups)
     held: set[str] = set()
     for group in groups[:-1]:
@@ -164,6 +163,11 @@ def learning_rate(plan: Plan, step: int, done: float) -> float:
     """
     cosine = LAST_LR + (1 - LAST_LR) * (1 + math.cos(math.pi * min(1.0, done))) / 2
     return plan.lr * cosine * min(1.0, (step + 1) / WARMUP_STEPS)
+
+
+def checkpoint_of(out: Path) -> Path:
+    """Where a run that writes `out` keeps what it takes to go on."""
+    return out.with_name(out.name + ".checkpoint")
 
 
 def train(
@@ -189,7 +193,7 @@ def train(
     step. The same seed, data and machine give the same adapter, unless the clock ends the run.
     Raises InputError, ConfigError, ModelError and AdapterError.
     """
-    checkpoint = out.with_name(out.name + ".checkpoint")
+    checkpoint = checkpoint_of(out)
     _check_out(out, checkpoint if resume else None, init)
     _check(stage, examples, valid, plan)
     require("train")
