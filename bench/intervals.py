@@ -6,14 +6,12 @@ A file has invented diaries: "# NAME", then "@ DAY TIME" before what is said or 
 A question is "? KIND: QUESTION | ANSWER / ANOTHER WORDING"; "-" stands for a refusal. Its kinds are
 ago, between, first, until, and trap: what looks alike and asks for something else, or was never
 told. Messages are stored as they are (`infer=False`), and `Chat` is asked. An answer is right if it
-has the words of one of the wordings before its quotation; of two events only the first named
-counts. Held-out files (bench/intervals/held-out.txt) are for figures: nothing is changed because of
-what they show.
+has the words of one of the wordings before what stands below it. Held-out files
+(bench/intervals/held-out.txt) are for figures: nothing is changed because of what they show.
 """
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -33,12 +31,10 @@ from edgemem.stages.generation import NOTHING_FOUND
 USER = "me"
 
 
-def is_right(kind: str, answer: str, wanted: Sequence[str]) -> bool:
+def is_right(answer: str, wanted: Sequence[str]) -> bool:
     answer = answer.partition("\n\n")[0]
     if "-" in wanted:
         return answer == NOTHING_FOUND
-    if kind == "first":
-        answer = re.split("[,;]", answer)[0]
     said = f" {' '.join(words(answer))} "
     return any(f" {' '.join(words(each))} " in said for each in wanted)
 
@@ -62,7 +58,7 @@ def answered(diary: str, memory: Memory) -> Iterator[dict[str, Any]]:
                 "question": question,
                 "wanted": wanted,
                 "answer": answer,
-                "right": is_right(kind, answer, wanted),
+                "right": is_right(answer, wanted),
             }
         else:
             memory.add(line, user_id=USER, infer=False, timestamp=now)

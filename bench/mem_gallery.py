@@ -33,6 +33,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,9 @@ from edgemem.config import load_settings
 from edgemem.language import words
 from edgemem.memory import Memory
 from edgemem.pipeline.importers import batches, read_mem_gallery
+from edgemem.pipeline.intervals import compared
 from edgemem.pipeline.recall import recall
-from edgemem.results import Evidence, Hit, Scope
+from edgemem.results import Evidence, Hit, Scope, utc_now
 from edgemem.stages import generation
 
 KS = (1, 5, 10, 20)
@@ -147,7 +149,16 @@ def answered(memory: Memory, question: Question, system: str) -> dict[str, Any]:
 
 
 def said(memory: Memory, question: Question, system: str) -> str:
-    """The model's answer from the evidence that a system shows it."""
+    """The model's answer from the evidence that a system shows it. Ours compares days as `Chat`."""
+    if system == "ours" and (
+        counted := compared(
+            memory,
+            partial(memory.search, user_id=question.scenario, top_k=16),
+            question.text,
+            utc_now(),
+        )
+    ):
+        return counted[0].partition("\n\n")[0]
     shown = evidence(memory, question, system)
     if not shown:
         return _NOT_MENTIONED

@@ -89,7 +89,9 @@ _DAY_OF = re.compile(
 _AUXILIARY = re.compile(r"(?:did|was|were|is|are) (?=\w)", re.I)
 _DOING = re.compile(r"(.*?\b\w+ing) ", re.I)
 _AFTER = re.compile(r" (?:now|so far|already|again)$", re.I)
-_OWN = re.compile(r"(?:the|me|my|our|his|her|their|a|an|i|we|he|she|they|\w+ing|\w+['’]s)\b", re.I)
+_OWN = re.compile(
+    r"\A(?:the|me|my|our|his|her|their|a|an|i|we|he|she|they|\w+['’]s)\b|\b\w+ing\b", re.I
+)
 
 
 def comparison(question: str) -> Comparison | None:
@@ -111,7 +113,7 @@ def comparison(question: str) -> Comparison | None:
         if (
             len(names) == 2
             and not stem
-            and not _OWN.match(names[1])
+            and not _OWN.search(names[1])
             and (doing := _DOING.match(names[0]))
         ):
             names[1] = f"{doing[1]} {names[1]}"  # "between adopting Toby and Buddy"
@@ -147,23 +149,24 @@ def tells_length(sentence: str) -> bool:
 
 
 def worded(asked: Comparison, days: Sequence[date], today: date) -> str | None:
-    """The answer from the days of the events; None if they do not tell."""
+    """The answer from the days of the events, with these days below; None if they do not tell."""
     first, second = days[0], days[-1]
     from_, to = sorted([first, second if len(days) > 1 else today])
     length = _length((to - from_).days, asked.unit)
+    told = "; ".join(
+        f"{event.text}: {day_text(day)}" for event, day in zip(asked.events, days, strict=True)
+    )
     match asked.asks:
         case "since" if length and first <= today:
-            return f"{length}, since {day_text(first)}"
+            return f"{length}\n\nSince {day_text(first)}."
         case "until" if length and first >= today:
-            return f"{length}, on {day_text(first)}"
+            return f"{length}\n\nUntil {day_text(first)}."
         case "between" if length:
-            return f"{length}, from {day_text(from_)} to {day_text(to)}"
+            return f"{length}\n\nFrom {day_text(from_)} to {day_text(to)}."
         case "before" if first != second:
-            word = "before" if first < second else "after"
-            return f"{word}: {day_text(first)}, and {day_text(second)}"
+            return f"{'before' if first < second else 'after'}\n\n{told}"
         case "first" if first != second:
-            (a, one), (b, other) = sorted(zip(days, (e.text for e in asked.events), strict=True))
-            return f"{one}, on {day_text(a)}; {other}, on {day_text(b)}"
+            return f"{asked.events[first > second].text}\n\n{told}"
     return None
 
 
