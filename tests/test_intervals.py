@@ -127,6 +127,7 @@ def memory() -> Iterator[Memory]:
             ("2026-10-02", "The cat had his vaccination today, Gravy is brave."),
             ("2026-10-05", "I have lived in Leeds for three years."),
             ("2026-10-08", "I drive to the office in Leeds."),
+            ("2026-10-12", "A friend made the bowl for my 18th birthday ten years ago."),
             ("2026-10-20", "Entered a half marathon. 18 April 2027."),
             ("2026-10-25", "The concert of the choir is on 5 December."),
             ("2026-11-02", "The concert of the choir is on 12 December now."),
@@ -167,6 +168,7 @@ def test_the_nearest_sentence_tells_the_day(memory: Memory, question: str, answe
         "How long have I been driving to the office?",  # no day on which that began
         "How many days until the dinner of the club?",
         "How long ago did I move?",
+        "How long ago was my 18th birthday?",  # a length, and no day
     ],
 )
 def test_no_day_is_taken_where_none_is_told(memory: Memory, question: str) -> None:

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from edgemem.language.en_dates import COUNT, UNIT, day_text
 from edgemem.language.en_days import mentions, told_days
 
-__all__ = ["Comparison", "Event", "comparison", "days_told", "tells_length", "worded"]
+__all__ = ["Comparison", "Event", "begins", "comparison", "days_told", "is_vague", "worded"]
 
 
 Asks = Literal["since", "until", "between", "first", "before"]
@@ -81,7 +81,14 @@ _FORMS: tuple[tuple[Asks, str], ...] = (
 )
 _PATTERNS = tuple((asks, re.compile(form, re.I)) for asks, form in _FORMS)
 _DAYS_OF = {"week": 7, "month": 30.44, "year": 365.25}
-_LENGTH = re.compile(rf"\b{COUNT} {UNIT}s?\b(?! ago\b)", re.I)
+_VAGUE = re.compile(
+    rf"\b{COUNT} {UNIT}s?\b|\b(?:last|this|past|next) year\b|\b(?:19|20)\d\d\b", re.I
+)
+_BEGINS = re.compile(
+    r"\b(?:started|began|begun|commenced|joined|got|adopted|bought|moved|picked up|took up|"
+    r"signed up|enroll?ed|fitted|first|opened|founded|met|married|became|hired)\b",
+    re.I,
+)
 _THIS_DAY = re.compile(r"\bthis (?:morning|afternoon|evening)\b", re.I)
 _DAY_OF = re.compile(
     r"(?:(?:the (?:day|date|time|moment)|when)(?: (?:that|when|on which|of))? )(?=\w)", re.I
@@ -143,9 +150,14 @@ def days_told(sentence: str, said_at: str) -> list[date]:
     return sorted(days, key=lambda day: abs(day - said))
 
 
-def tells_length(sentence: str) -> bool:
-    """Whether a sentence tells a length of time ("for three years")."""
-    return _LENGTH.search(sentence) is not None
+def is_vague(sentence: str) -> bool:
+    """Whether a sentence tells a length of time or a year ("for three years", "in 2016")."""
+    return _VAGUE.search(sentence) is not None
+
+
+def begins(sentence: str) -> bool:
+    """Whether a sentence may tell that something began ("started lessons", "got a cat")."""
+    return _BEGINS.search(sentence) is not None
 
 
 def worded(asked: Comparison, days: Sequence[date], today: date) -> str | None:

@@ -31,9 +31,10 @@ _NEARLY = 0.75  # share of the nearest one's
 
 
 class _Told(NamedTuple):
-    """A sentence, and the day that it tells. dated: whether it names that day."""
+    """A sentence, and the day that it tells; None if it tells a length or a year alone. dated:
+    whether it names that day."""
 
-    day: date
+    day: date | None
     dated: bool
     sentence: str
     evidence: Evidence
@@ -55,7 +56,7 @@ def compared(
     known = [one for one in told if one is not None]
     if len(known) < len(told):
         return None
-    days = [one.day for one in known]
+    days = [one.day for one in known if one.day is not None]
     if asked.asks == "between" and known[0].sentence == known[1].sentence:
         return None
     answer = language.worded(asked, days, date.fromisoformat(now[:10]))
@@ -80,19 +81,17 @@ def _told(memory: Memory, event: language.Event, hits: Sequence[Hit], now: str) 
         return None
     near = nearness(memory, event.text, [told.sentence for told in found])
     near += np.array([_DATED * told.dated for told in found], np.float32)
-    if event.lasts and language.tells_length(found[int(near.argmax())].sentence):
-        return None  # "for three years"
-    share = _NEARLY if event.lasts or event.coming else 1.0
-    able = [
-        told for told, n in zip(found, near, strict=True) if n >= max(_LEAST, share * near.max())
-    ]
+    least = max(_LEAST, near.max() * (_NEARLY if event.lasts or event.coming else 1.0))
+    able = [told for told, n in zip(found, near, strict=True) if n >= least]
+    if any(told.day is None for told in able):
+        return None  # "for three years": the model reads that
     if event.coming:
-        told = max(able, key=lambda told: told.evidence.when or "", default=None)
-        off = told and any(_calls_off(later, told) for later in shown)
-        return None if off else told
-    # "I live in Leeds" was said some day, and says of no day that it began then.
-    dated = [told for told in able if told.dated or not event.lasts]
-    return min(dated, key=lambda told: told.day, default=None)
+        last = max(able, key=lambda told: told.evidence.when or "", default=None)
+        off = last and any(_calls_off(later, last) for later in shown)
+        return None if off else last
+    if event.lasts:  # "I live in Leeds" was said some day, and says of no day that it began then
+        able = [told for told in able if told.dated and language.begins(told.sentence)]
+    return min(able, key=lambda told: told.day or today, default=None)
 
 
 def _calls_off(later: Evidence, told: _Told) -> bool:
@@ -111,5 +110,6 @@ def _days(evidence: Evidence, coming: bool, today: date) -> Iterator[_Told]:
         if named:
             yield _Told(named[0], True, f"{before} {sentence}".strip(), evidence)
         elif not (days or coming or language.is_question(sentence)):
-            yield _Told(date.fromisoformat(said_at[:10]), False, sentence, evidence)
+            said = None if language.is_vague(sentence) else date.fromisoformat(said_at[:10])
+            yield _Told(said, False, sentence, evidence)
         before = "" if days or language.is_question(sentence) else sentence
