@@ -71,6 +71,12 @@ def test_a_question_for_coming_days_is_known(question: str, first: str, last: st
         ("sum up my week", "2026-11-12", "2026-11-18"),
         ("What did I have on Monday?", "2026-11-16", "2026-11-16"),
         ("recap the week of 9 November", "2026-11-09", "2026-11-15"),
+        ("Summarise my last week", "2026-11-12", "2026-11-18"),
+        ("summarise the past month for me", "2026-10-20", "2026-11-18"),
+        ("How was my week?", "2026-11-12", "2026-11-18"),
+        ("how has my last week been", "2026-11-12", "2026-11-18"),
+        ("What happened in the last seven days?", "2026-11-12", "2026-11-18"),
+        ("what did i do over the past 3 days", "2026-11-16", "2026-11-18"),
         ("sum up October", "2026-10-01", "2026-10-31"),
     ],
 )

@@ -96,6 +96,14 @@ _EVERY = re.compile(
     re.I,
 )
 _SUMMED_UP = re.compile(r"\b(?:my|the|this) (day|week|month)$")
+_LATELY = re.compile(
+    rf"(?:\b(?:in|over|during|for|of) )?\b(?:my|the) (?:last|past) (?:(?P<n>{COUNT}) )?"
+    r"(?P<unit>day|week|month)s?\b",
+    re.I,
+)
+_HOW_WAS = re.compile(
+    r"\bhow (?:was|has) ((?:my|the) (?:(?:last|past) )?(?:day|week|month))(?: been)?$", re.I
+)
 _SUM_UP = re.compile(r"\b(?:summar\w+|recap|sum up)\b", re.I)
 _AHEAD = re.compile(r"\bcoming up\b|\bahead\b", re.I)
 _PAST = re.compile(r"\b(?:did|was|were|happened|had)\b", re.I)
@@ -321,7 +329,13 @@ def asked_days(question: str, now: str) -> Asked | None:
 def _asked(question: str, now: str) -> Asked | None:
     """question: with its days as English writes them."""
     today = datetime.fromisoformat(now).date()
-    asked = _HAVE_GOT.sub(r"do \1\2 have", question)
+    asked = _HAVE_GOT.sub(r"do \1\2 have", _HOW_WAS.sub(r"sum up \1", question))
+    if lately := _LATELY.search(asked):
+        n = count(lately, "n") if lately["n"] else 1
+        left = {*words(asked[: lately.start()] + asked[lately.end() :])}
+        if not (left <= _OPEN and left & _ASKS):
+            return None
+        return Asked(today - timedelta(days=n * _LENGTHS[lately["unit"].lower()] - 1), today, True)
     asked = _THE_WEEKEND.sub("this weekend", asked)
     asked = _DID_HAVE.sub(r"did \1 do", asked)  # "have" beside a date tells of what is to come
     past = _PAST.search(asked) is not None

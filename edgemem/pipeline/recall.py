@@ -44,8 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FAR_LESS", "KINDS", "LIKELY", "asked_at", "bearing", "changed", "clock", "evidence_of"]
 __all__ += ["known", "lasting", "near_misses", "nearness", "notes", "overview", "quotes", "recall"]
-__all__ += ["relevant"]
-__all__ += ["search", "sources", "telling", "told_of", "within"]
+__all__ += ["relevant", "search", "sources", "telling", "told_of", "within"]
 
 Kind = Literal["constraint", "person", "circumstance"]
 """constraint: an allergy, an illness, a diet, a fear. person: who somebody is to the user, a name,
