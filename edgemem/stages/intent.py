@@ -30,7 +30,8 @@ from edgemem.runtime.encoder import softmax
 from edgemem.runtime.engine import Engine
 
 __all__ = ["BUCKETS", "STAGE", "TASKS", "TELLS", "WANTS", "Intent", "Want", "Weights", "decided"]
-__all__ += ["expert_prompt", "expert_target", "features", "intent", "only_asks", "shipped"]
+__all__ += ["expert_prompt", "expert_target", "features", "intent", "may_tell", "only_asks"]
+__all__ += ["shipped"]
 
 STAGE: Literal["intent"] = "intent"
 
