@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgemem.errors import ContextOverflow
-from edgemem.language import content_words
+from edgemem.language import as_of_now, content_words
 from edgemem.results import Evidence, Message
 from edgemem.runtime.engine import Generation, Stream
 from edgemem.stages.generation import (
@@ -335,3 +335,31 @@ def test_a_quotation_names_who_said_it_unless_it_was_the_user():
 )
 def test_a_question_of_the_world_is_not_answered_with_noted(pieces, told):
     assert list(general(Recorder(pieces=pieces), "Which month has 30 days?", ())) == told
+
+
+@pytest.mark.parametrize(
+    ("question", "asked"),
+    [
+        ("Where does Tom live?", "Where does Tom live now?"),
+        ("whats my dentist called", "whats my dentist called now?"),
+        ("Who's my boss?", "Who's my boss now?"),
+        ("Where did Tom live?", "Where did Tom live?"),
+        ("Where is Tom moving to next month?", "Where is Tom moving to next month?"),
+        ("Who is my boss these days?", "Who is my boss these days?"),
+        ("What is on Friday?", "What is on Friday?"),
+        ("And when?", "And when?"),
+    ],
+)
+def test_a_question_about_the_present_asks_for_now(question, asked):
+    """Of two turns that contradict each other the older one was the answer to 9 of 20."""
+    assert as_of_now(question) == asked
+
+
+@pytest.mark.parametrize(
+    ("over", "asks"), [((), False), (("User's brother lives in Leeds",), True)]
+)
+def test_an_expert_is_asked_for_now_where_a_fact_has_ended(over, asks):
+    engine = Recorder(pieces=(" York",))
+    told = replace(said("Tom lives in Leeds."), over=over)
+    answer(engine, "Where does Tom live?", [told, said("Tom moved to York.")], speaker="User")
+    assert ("Where does Tom live now?" in engine.prompt) is asks

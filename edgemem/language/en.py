@@ -19,6 +19,7 @@ __all__ = [
     "NAME",
     "NEGATION",
     "STOP_WORDS",
+    "as_of_now",
     "asks",
     "asks_for_now",
     "asks_for_past",
@@ -349,6 +350,27 @@ asks_for_now = _having(
 )
 """Whether a question is about how things are now, so that the newest memory is most relevant."""
 asks_for_past = _having(r"\b(?:before|used to|previous(?:ly)?|former(?:ly)?|back then|old|first)\b")
+_PRESENT = re.compile(r"\b(?:do|does|is|are|am|has|have|whats|wheres|whos)\b|['’]s\b", re.I)
+_OF_A_TIME = re.compile(
+    r"\b(?:did|was|were|had|used|will|would|should|could|can|going|next|last|ago|before|after|"
+    r"until|till|since|tomorrow|tonight|today|yesterday|first|been|nowadays|now|currently|still|"
+    r"these days|at present|at the moment|how long|(?:mon|tues|wednes|thurs|fri|satur|sun)day|"
+    r"january|february|march|april|june|july|august|september|october|november|december|\d{4})\b",
+    re.I,
+)
+
+
+def as_of_now(question: str) -> str:
+    """A question about the present that names no time, with "now"; any other as it is.
+
+    >>> as_of_now("Where does Tom live?"), as_of_now("Where did Tom live?")
+    ('Where does Tom live now?', 'Where did Tom live?')
+    """
+    if _OF_A_TIME.search(question) or not _PRESENT.search(question):
+        return question
+    return f"{question.rstrip(' ?!.')} now?"
+
+
 """Whether a question is about how things were before."""
 leans_back = _having(r"\A(?:and |but |so )?(?:its?|this|that|these|those|they|there|he|she)\b")
 """Whether a sentence cannot be understood without the one before it: "It has two rooms."."""

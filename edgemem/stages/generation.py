@@ -131,8 +131,14 @@ def answer(
     ContextOverflow when the question alone does not fit.
     """
     expert = engine.expert("generation")
-    # A small model names a day, and cannot count the days until then.
-    asked = (language.counts_down(question) or question) if expert else question
+    # A small model names a day, and cannot count the days until then. Of two turns that contradict
+    # each other it takes the older one, unless it is asked for now.
+    asked = question
+    if expert:
+        changed = any(memory.over for memory in memories)
+        asked = language.counts_down(question) or (
+            language.as_of_now(question) if changed else question
+        )
     write = partial(expert_prompt, before=before, asked_at=asked_at) if expert else _prompt
     most = EXPERT_ANSWER_TOKENS if expert else MAX_ANSWER_TOKENS
     shown: list[Evidence] = []
