@@ -6,15 +6,16 @@
 
 DIR has a JSON file for each scenario. A scenario is one user. The messages that `edgemem import`
 reads from it are stored as they are, one turn each, with or without the captions in the file. A
-large model wrote these captions, so they favour systems that read captions. A question is asked
-with the caption of its image. Nothing in edgemem was fitted on this data.
+large model wrote these captions, so they favour systems that read captions. A question is searched
+for with the caption of its image. The model reads the caption as the last thing that the user said.
+That form was chosen on this data; nothing else in edgemem was fitted on it.
 
 Search: memories are mapped to their rounds, in rank order. Recall, Precision and Hit@K follow the
 paper's equations 9 to 11, by task. Questions without evidence (AR) are left out.
 
 --model also scores answers, with F1, BLEU-1 (precision alone) and EM as in equations 4 to 8. VS is
 answered with the ids of the photos whose score is at least `_NEARLY` times the best one. That
-constant is the only number chosen on this data. CD is Yes if `Memory.conflicts` finds a conflict or
+constant is the only number chosen on it. CD is Yes if `Memory.conflicts` finds a conflict or
 if the model answers "True or not: STATEMENT" with no, else No. The two classes of CD differ in
 size, so balanced accuracy is reported too. AR is right if refused. As refusing everything would
 score well there, over_refusal is the share refused of all questions but those of AR and CD. The
@@ -66,14 +67,21 @@ _console = Console(stderr=True)
 
 @dataclass(frozen=True)
 class Question:
-    """One question. wanted: the rounds that answer the question, empty if none does."""
+    """One question. caption: of its image, if it has one. wanted: the rounds that answer the
+    question, empty if none does."""
 
     scenario: str
     task: str
-    text: str
+    asked: str
+    caption: str
     answer: str
     wanted: frozenset[str]
     with_image: bool
+
+    @property
+    def text(self) -> str:
+        """What is searched for."""
+        return f"{self.asked} {self.caption}".strip()
 
 
 def questions(scenario: str, data: dict[str, Any], *, captions: bool) -> Iterator[Question]:
@@ -84,7 +92,8 @@ def questions(scenario: str, data: dict[str, Any], *, captions: bool) -> Iterato
         yield Question(
             scenario,
             raw["point"],
-            " ".join([raw["question"], *(shown if captions else ())]),
+            raw["question"],
+            " ".join(shown if captions else ()),
             raw["answer"],
             frozenset(raw["clue"]) & known,
             bool(raw.get("question_image")),
@@ -127,7 +136,9 @@ def answered(memory: Memory, question: Question, system: str) -> dict[str, Any]:
         text = photos(memory, question, system)
     else:
         claim = _CLAIM.sub("", question.text) if question.task == "CD" else None
-        asked = question if claim is None else replace(question, text=f"True or not: {claim}")
+        asked = question
+        if claim is not None:
+            asked = replace(question, asked=f"True or not: {claim}", caption="")
         text = said(memory, asked, system)
         if claim is not None:
             against = system == "ours" and memory.conflicts(claim, user_id=question.scenario)
@@ -150,20 +161,16 @@ def answered(memory: Memory, question: Question, system: str) -> dict[str, Any]:
 
 def said(memory: Memory, question: Question, system: str) -> str:
     """The model's answer from the evidence that a system shows it. Ours compares days as `Chat`."""
-    if system == "ours" and (
-        counted := compared(
-            memory,
-            partial(memory.search, user_id=question.scenario, top_k=16),
-            question.text,
-            utc_now(),
-        )
-    ):
+    find = partial(memory.search, user_id=question.scenario, top_k=16)
+    if system == "ours" and (counted := compared(memory, find, question.asked, utc_now())):
         return counted[0].partition("\n\n")[0]
     shown = evidence(memory, question, system)
     if not shown:
         return _NOT_MENTIONED
+    if question.caption:
+        shown = [*shown, Evidence(f"I share a photo: {question.caption}", None, "User")]
     stream = generation.answer(
-        memory.engine, question.text, shown, speaker="User", embedder=memory.embedder
+        memory.engine, question.asked, shown, speaker="User", embedder=memory.embedder
     )
     text = "".join(stream).strip()
     return _NOT_MENTIONED if text == generation.NOTHING_FOUND else text

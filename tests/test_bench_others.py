@@ -158,7 +158,7 @@ def test_a_contradiction_is_asked_for_as_a_statement(said: str, answer: str) -> 
     engine = FakeEngine(pieces=(said,))
     with quick(engine=engine) as memory:
         memory.add("I fly a red kite, not a plane.", user_id="ana", infer=False)
-        question = mem_gallery.Question("ana", "CD", asked, "Yes.", frozenset(), False)
+        question = mem_gallery.Question("ana", "CD", asked, "", "Yes.", frozenset(), False)
         row = mem_gallery.answered(memory, question, "ours")
     assert row["answer"] == answer
     assert "True or not: I fly a plane." in str(engine.prompts)
