@@ -528,7 +528,8 @@ class Chat:
         told = partial(recall.quotes, self.memory, asked.text, shown)
         return generation.answer(
             engine, asked.text, evidence, speaker="User", before=before, asked_at=asked.said_at,
-            unknown=asked.unknown, quotes=told, guesses=guesses, embedder=self.memory.embedder,
+            unknown=asked.unknown, quotes=told, guesses=guesses,
+            ended=recall.has_ended(self.memory, evidence), embedder=self.memory.embedder,
         )  # fmt: skip
 
     def _stream(self, asked: Decided, turn: Turn) -> tuple[Stream, Turn]:

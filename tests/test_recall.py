@@ -12,6 +12,7 @@ from edgemem.memory import Memory
 from edgemem.pipeline.recall import (
     bearing,
     evidence_of,
+    has_ended,
     near_misses,
     notes,
     overview,
@@ -21,7 +22,8 @@ from edgemem.pipeline.recall import (
     sources,
     told_of,
 )
-from edgemem.results import Message, Scope
+from edgemem.results import Entity, Message, Scope
+from edgemem.store import NewRelation
 
 DAYS = ("2024-05-01T10:00:00+00:00", "2024-06-01T10:00:00+00:00", "2024-07-01T10:00:00+00:00")
 OLD, NEW = "I drink coffee every morning.", "I drink tea every morning, no coffee."
@@ -408,3 +410,16 @@ def test_the_turns_before_a_message_do_not_find_themselves(memory):
     alone = search(memory, {"user_id": "ana"}, asked, None, (), most=8)
     scores = [{hit.memory: hit.score for hit in hits}.get(said, 0.0) for hits in (found, alone)]
     assert scores[0] == scores[1]
+
+
+def test_a_relation_that_a_later_one_ended_has_ended(memory):
+    facts = {"Tom lives in Leeds.": "Leeds", "Tom moved to York.": "York"}
+    memory.engine.facts |= dict.fromkeys(facts, "") | {text: text[:-1] for text in facts}
+    found = []
+    for (text, town), day in zip(facts.items(), DAYS, strict=False):
+        (fact,) = [c.id for c in tell(memory, text, day, infer=True) if c.kind == "fact"]
+        lives = NewRelation(Entity("Tom", "person"), "lives_in", Entity(town, "place"), day)
+        with memory.store.transaction() as tx:
+            tx.set_relations(fact, [lives], 1)
+        found += evidence_of(memory, None, memory.search(text, user_id="ana", top_k=1))
+    assert [has_ended(memory, [one]) for one in found] == [True, False]

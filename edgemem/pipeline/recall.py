@@ -38,13 +38,23 @@ from edgemem.retrieval.search import RELEVANT
 from edgemem.runtime.onnxfile import expert_file
 from edgemem.stages.intent import may_tell, only_asks
 from edgemem.store import StoredTurn
+from edgemem.store.relations import relations_of
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
 __all__ = ["FAR_LESS", "KINDS", "LIKELY", "asked_at", "bearing", "changed", "clock", "evidence_of"]
-__all__ += ["known", "lasting", "near_misses", "nearness", "notes", "overview", "quotes", "recall"]
-__all__ += ["relevant", "search", "sources", "telling", "told_of", "within"]
+__all__ += [
+    "has_ended",
+    "known",
+    "lasting",
+    "near_misses",
+    "nearness",
+    "notes",
+    "overview",
+    "quotes",
+]
+__all__ += ["recall", "relevant", "search", "sources", "telling", "told_of", "within"]
 
 Kind = Literal["constraint", "person", "circumstance"]
 """constraint: an allergy, an illness, a diet, a fear. person: who somebody is to the user, a name,
@@ -241,6 +251,15 @@ def changed(memory: Memory, shown: Sequence[Evidence]) -> frozenset[Evidence]:
         return item.expires_at is not None and item.expires_at <= time
 
     return frozenset(e for e in shown if e.source is not None and is_changed(e.source))
+
+
+def has_ended(memory: Memory, shown: Sequence[Evidence]) -> bool:
+    """Whether a fact or a relation that evidence tells no longer holds."""
+    if any(evidence.over for evidence in shown):
+        return True
+    ids, now = [hit.id for hit in sources(shown)], utc_now()
+    told = relations_of(memory.store, ids, include_invalid=True)
+    return any(relation.valid_to is not None and relation.valid_to <= now for relation in told)
 
 
 def telling(messages: Sequence[Message]) -> list[Evidence]:

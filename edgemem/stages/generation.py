@@ -118,6 +118,7 @@ def answer(
     unknown: str = NOTHING_FOUND,
     quotes: Callable[[], Sequence[Evidence]] = tuple,
     guesses: bool = True,
+    ended: bool = False,
     embedder: Embedder | None = None,
 ) -> Stream:
     """Answer a question from memories, the most relevant last in the sequence.
@@ -126,19 +127,17 @@ def answer(
     ISO time of the question. Only an expert is shown these two. unknown: the answer if an expert
     finds none in the memories. quotes: gives what stands below an expert's answer that is not
     reliable, or in its place. guesses: whether an answer that is hardly probable counts as one.
-    embedder: ranks an expert's likeliest answers; None takes the one that the expert writes first.
+    ended: whether some of what the memories tell no longer holds. An expert is asked for now then,
+    for of two turns that contradict each other it takes the older one otherwise. embedder: ranks an
+    expert's likeliest answers; None takes the one that the expert writes first.
     Memories that do not fit the context window beside more relevant ones are left out. Raises
     ContextOverflow when the question alone does not fit.
     """
     expert = engine.expert("generation")
-    # A small model names a day, and cannot count the days until then. Of two turns that contradict
-    # each other it takes the older one, unless it is asked for now.
     asked = question
-    if expert:
-        changed = any(memory.over for memory in memories)
-        asked = language.counts_down(question) or (
-            language.as_of_now(question) if changed else question
-        )
+    if expert:  # it names a day, and cannot count the days until then
+        asked = language.counts_down(question) or question
+        asked = language.as_of_now(asked) if ended else asked
     write = partial(expert_prompt, before=before, asked_at=asked_at) if expert else _prompt
     most = EXPERT_ANSWER_TOKENS if expert else MAX_ANSWER_TOKENS
     shown: list[Evidence] = []

@@ -276,16 +276,17 @@ def relations_of(
     scope: Scope = EVERYBODY,
     *,
     at: str | None = None,
+    include_invalid: bool = False,
 ) -> list[Relation]:
     """The relations that memories state; a turn states those of the facts taken from it.
 
     memories: ids, or scores by id. With scores, the best come first, each relation with the score
     of the best memory that states it. scope: holds the memories; a later relation within it may end
     one, as in `relations`. at: only relations that were valid then, ISO-8601 UTC; None: those that
-    have not ended, even if they have yet to begin.
+    have not ended, even if they have yet to begin. include_invalid: all relations.
     """
     scores = memories if isinstance(memories, Mapping) else None
-    conditions, params = _visible(scope, at, include_invalid=False)
+    conditions, params = _visible(scope, at, include_invalid)
     tables, first = _joined(scope)
     rows = store.select(
         "WITH hit (id, rowid) AS (SELECT id, rowid FROM memories "
