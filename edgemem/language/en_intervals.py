@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 from edgemem.language.en_dates import COUNT, UNIT, day_text
 from edgemem.language.en_days import mentions, told_days
+from edgemem.language.en_when import counted
 
 __all__ = ["Comparison", "Event", "begins", "comparison", "days_told", "is_vague", "worded"]
 
@@ -185,17 +186,13 @@ def worded(asked: Comparison, days: Sequence[date], today: date) -> str | None:
 def _length(days: int, unit: str) -> str:
     """A number of days in words; "" if it is less than half of the unit asked for."""
     if unit in ("day", "night", "sleep") or (not unit and days < 14):
-        return _counted(days, unit or "day")
+        return counted(days, unit or "day")
     if unit == "week":
         weeks, rest = divmod(days, 7)
-        parts = (_counted(n, of) for n, of in ((weeks, "week"), (rest, "day")) if n)
-        return " and ".join(parts) or _counted(0, "day")
+        parts = (counted(n, of) for n, of in ((weeks, "week"), (rest, "day")) if n)
+        return " and ".join(parts) or counted(0, "day")
     in_unit = unit or ("week" if days < 60 else "month" if days < 700 else "year")
     if not (n := round(days / _DAYS_OF[in_unit])):
         return ""
-    about = f"about {_counted(n, in_unit)}"
-    return about if unit else f"{_counted(days, 'day')} ({about})"
-
-
-def _counted(n: int, unit: str) -> str:
-    return f"{n} {unit}{'s' * (n != 1)}"
+    about = f"about {counted(n, in_unit)}"
+    return about if unit else f"{counted(days, 'day')} ({about})"

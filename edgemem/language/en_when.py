@@ -344,16 +344,17 @@ def counted_down(answer: str, question: str, now: str) -> str:
     days = (day - today).days
     unit = (asked["unit"] or "").lower()
     if unit == "month" and days > 30:
-        length = f"about {_counted(round(days * 12 / 365.25), 'month')}"
+        length = f"about {counted(round(days * 12 / 365.25), 'month')}"
     else:
         weeks, days = divmod(days, 7) if unit == "week" else (0, days)
-        parts = (_counted(n, of) for n, of in ((weeks, "week"), (days, "day")) if n)
+        parts = (counted(n, of) for n, of in ((weeks, "week"), (days, "day")) if n)
         length = " and ".join(parts)
     return f"{length}, {answer.strip()}"
 
 
-def _counted(n: int, unit: str) -> str:
-    return f"{n} {unit}{'s' * (n > 1)}"
+def counted(n: int, unit: str) -> str:
+    """ "1 day", "2 days"."""
+    return f"{n} {unit}{'s' * (n != 1)}"
 
 
 def _coming(found: re.Match[str], today: date) -> date:
