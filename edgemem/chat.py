@@ -255,7 +255,7 @@ class Chat:
         near = wanted.wants == "general" and any(hit.score >= _TOLD for hit in hits)
         if near and (wanted.doubtful or self._heeds):
             wanted, near = replace(wanted, wants="recall"), False
-        counted, dated = self._counted(text, said_at) if asks and not options else ("", ())
+        counted, dated = self._counted(text, said_at, hits) if asks and not options else ("", ())
         way = self._way(wanted, own_words)
         photos, pixels = self._looked_at(images, hits, wanted)
         now = recall.clock(self.memory, text, said_at) if wanted.wants == "recall" else ()
@@ -335,11 +335,15 @@ class Chat:
         turns = [turn.said for turn in self._turns[-2:]] if with_turns else []
         return recall.search(self.memory, self._ids(), text, at, turns, most=_CANDIDATES)
 
-    def _counted(self, text: str, said_at: str) -> tuple[str, tuple[Evidence, ...]]:
-        """The answer to a question that compares days, with what tells them; else nothing."""
+    def _counted(
+        self, text: str, said_at: str, hits: Sequence[Hit]
+    ) -> tuple[str, tuple[Evidence, ...]]:
+        """The answer to a question that compares days, or for a list's item by its place, with what
+        tells it; else nothing."""
         if self._heeds:
             return "", ()
-        return compared(self.memory, partial(self._search, at=None), text, said_at) or ("", ())
+        told = compared(self.memory, partial(self._search, at=None), text, said_at)
+        return told or recall.listed(self.memory, text, hits) or ("", ())
 
     def offered(self, text: str) -> Sequence[Hit]:
         """The memories that the next message would offer to the cloud, if nothing was said yet."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from edgemem.store.filters import Where
 
 __all__ = [
+    "ASSISTANT",
     "AddResults",
     "Aligned",
     "Change",
@@ -292,6 +293,10 @@ class Hit(MemoryItem):
         return hit
 
 
+ASSISTANT = "Assistant"
+"""The speaker of a model's turn, which has no name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """The content of a memory, in the form a model is shown.
@@ -307,6 +312,11 @@ class Evidence:
     over: tuple[str, ...] = ()
     source: Hit | None = field(default=None, compare=False)
     turn: str | None = field(default=None, compare=False)
+
+    @property
+    def is_reply(self) -> bool:
+        """Whether an assistant without a name of its own said it."""
+        return self.speaker == ASSISTANT
 
 
 @dataclass(frozen=True, slots=True)

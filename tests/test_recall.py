@@ -13,6 +13,7 @@ from edgemem.pipeline.recall import (
     bearing,
     evidence_of,
     has_ended,
+    listed,
     near_misses,
     notes,
     overview,
@@ -23,6 +24,7 @@ from edgemem.pipeline.recall import (
     told_of,
 )
 from edgemem.results import Entity, Message, Scope
+from edgemem.stages.generation import quoted
 from edgemem.store import NewRelation
 
 DAYS = ("2024-05-01T10:00:00+00:00", "2024-06-01T10:00:00+00:00", "2024-07-01T10:00:00+00:00")
@@ -170,30 +172,31 @@ def test_what_the_assistant_said_is_shown_as_its_words_and_nowhere_as_the_users(
         assert [e.speaker for e in said] == ["Bo"]
 
 
-def test_of_an_assistants_long_turn_an_expert_reads_the_nearest_sentences(memory):
+def test_of_an_assistants_long_turn_an_expert_reads_the_nearest_parts(memory):
     near = "Bread rises best at twenty-five degrees."
     talk = ["Good question.", "Ovens differ.", near, "Sugar is sweet.", "Have fun.", "Bye now."]
+    talk += ["Salt keeps.", "Flour is white.", "Water boils.", "Cups break.", "Jam sets."]
     tell(memory, " ".join(talk), role="assistant")
     question = "How warm should bread rise?"
     (recalled,) = recall(
         memory, question, memory.search(question, user_id="ana"), most=6, whole=True
     )
-    assert near in recalled.text and len(sentences_of(recalled.text)) == 3
+    assert near in recalled.text and len(sentences_of(recalled.text)) == 8
     tell(memory, " ".join(["I like my bread.", *talk]))
     found = recall(memory, question, memory.search(question, user_id="ana"), most=6, whole=True)
-    assert max(len(sentences_of(e.text)) for e in found if e.speaker == "User") == 7
+    assert max(len(sentences_of(e.text)) for e in found if e.speaker == "User") == 12
 
 
-def test_of_an_assistants_long_turn_only_sentences_that_share_words_are_embedded(memory):
+def test_of_an_assistants_long_turn_only_parts_that_share_words_are_embedded(memory):
     near = "Bread rises best at twenty-five degrees."
-    others = [f"Oven number {n} is hot." for n in range(20)]
+    others = [f"Oven number {n} is hot." for n in range(60)]
     tell(memory, " ".join([*others, near]), role="assistant")
     question = "How warm should bread rise?"
     hits = memory.search(question, user_id="ana")
     with patch.object(memory.embedder, "embed", wraps=memory.embedder.embed) as embed:
         (recalled,) = recall(memory, question, hits, most=6, whole=True)
     assert near in recalled.text
-    assert sum(len(call.args[0]) for call in embed.call_args_list) < 10
+    assert sum(len(call.args[0]) for call in embed.call_args_list) < 30
 
 
 def test_an_expert_is_shown_nothing_far_less_probable_than_the_best_that_may_be_shown(memory):
@@ -423,3 +426,38 @@ def test_a_relation_that_a_later_one_ended_has_ended(memory):
             tx.set_relations(fact, [lives], 1)
         found += evidence_of(memory, None, memory.search(text, user_id="ana", top_k=1))
     assert [has_ended(memory, [one]) for one in found] == [True, False]
+
+
+def test_an_item_of_an_assistants_list_is_told_by_its_place(memory):
+    tell(memory, "Ideas for my balcony, please.", role="user")
+    tell(memory, "Five plants:\n1. basil\n2. mint\n3. sage\n4. thyme\n5. chives", role="assistant")
+    tell(memory, "Songs to drive to, please.", role="user")
+    tell(memory, "Some songs:\n1. Heroes\n2. Lola\n3. Dreams\n4. Angie", role="assistant")
+
+    def told(question: str):
+        return listed(memory, question, memory.search(question, user_id="ana"))
+
+    answer, (source,) = told("what was the third plant you gave me for my balcony?")
+    assert (answer, source.text, source.speaker) == ("sage", "3. sage", "Assistant")
+    assert told("which balcony plant came last on your list of plants?")[0] == "chives"
+    assert told("number nine on your list of plants?") is None
+    assert told("which plants did you give me?") is None
+
+
+def test_quotations_of_replies_say_so_and_there_are_more_of_them(memory):
+    lines = [f"Balcony plant {n} likes shade." for n in range(8)]
+    tell(memory, "\n".join(f"- {line}" for line in lines), role="assistant")
+    question = "Which balcony plant likes shade?"
+    found = quotes(memory, question, memory.search(question, user_id="ana"))
+    assert len(found) == 5
+    assert quoted(found).startswith("This is what was said:")
+
+
+def test_what_an_answer_quoted_is_not_searched_for_with_the_next_message(memory):
+    tell(memory, "Yorgos runs the ferry.")
+    said = Message(
+        "assistant", "I'm not sure.\n\nThis is what you told me:\n- Yorgos runs it", DAYS[1]
+    )
+    with patch.object(memory, "search", wraps=memory.search) as search_:
+        search(memory, {"user_id": "ana"}, "and for how long?", None, [said], most=4)
+    assert "Yorgos" not in search_.call_args_list[-1].args[0]

@@ -23,7 +23,9 @@ from numpy.typing import NDArray
 
 from edgemem import language
 from edgemem.pipeline.ingest import nearest
+from edgemem.pipeline.replies import Part, joined, parts
 from edgemem.results import (
+    ASSISTANT,
     Evidence,
     Hit,
     Message,
@@ -65,9 +67,10 @@ LIKELY = 0.5
 
 _MAX_EVIDENCE = 8  # turns and facts whose sentences are compared with the question
 _WORDS_WEIGHT = 0.3  # of the share of the question's words in a sentence, beside the cosine's 1
-_SENTENCES = 3  # of an assistant's turn: an expert was trained on people's turns, which are short
-_LIKELY = 6  # sentences of an assistant's turn that are embedded (bench/LOG.md, 2026-11-27)
-_ASSISTANT = "Assistant"  # the speaker of a model's turn, which has no name
+_BEFORE_WEIGHT = 0.2  # of the cosine of what a reply answers
+_PARTS_SHOWN = 8  # of all replies: an expert was trained on people's turns, which are short
+_SHORTEST = 3  # items of a list in which a place counts
+_LIKELY = 24  # parts of replies that are embedded
 _FAR = 0.3  # of the best sentence's score; a sentence below it would only distract
 _LEAST = 0.0055  # score of a note; below it only `known` is shown
 FAR_LESS = 0.03
@@ -77,6 +80,7 @@ _OF_THE_BEST = 0.17  # the same, for an overview or a quotation
 _BEARS = 0.5  # the same, for advice or a text
 _PARTS, _OF_A_PART = 6, 4  # parts of a task that are searched for, hits of each
 _QUOTED = 3  # sentences beside an answer that is not reliable
+_QUOTED_PARTS = 5  # the same, if parts of replies are among them
 _NEWEST = 100  # facts of `known`; no window has room for more
 _LETTER, _RUNS_ON = 32, 0.8  # a line runs on from so many characters and share of the longest one
 _LEADING_CHARS = 400  # of the turns before a message, searched together with it
@@ -103,7 +107,8 @@ def search(
 
     ids: whose. at: the time that the message asks about; also finds what was valid then. before:
     the turns before the message; also finds what fits them and the message together, but for the
-    turns themselves, which would find nothing as well as their own words.
+    turns themselves, which would find nothing as well as their own words. Only their first
+    paragraphs count: what an answer quotes would find itself.
     """
 
     def found(query: str, at: str | None = None) -> SearchResults:
@@ -115,7 +120,7 @@ def search(
         then = found(text, at)
         more, hits = [*then], replace(hits, relations=then.relations)
     if before:
-        said = " ".join(turn.content for turn in before)
+        said = " ".join(turn.content.partition("\n\n")[0] for turn in before)
         more += (hit for hit in found(f"{said[-_LEADING_CHARS:]} {text}") if hit.memory not in said)
     if not more:
         return hits
@@ -153,7 +158,7 @@ def recall(
     if whole:
         near = {hit.id for hit in within(sources(found), _FAR_FROM_BEST)}
         found = [e for e in found if e.source is not None and e.source.id in near]
-        found = [_shortened(memory, question, evidence) for evidence in found[:most]]
+        found = _shortened(memory, question, found)
     else:
         found = _nearest_sentences(memory, question, found)
     best = found[:most][::-1]
@@ -165,7 +170,10 @@ def quotes(memory: Memory, question: str, hits: Sequence[Hit]) -> tuple[Evidence
     """What stands beside an answer that is not reliable: the sentences nearest to the question, of
     hits that are not far below the best one; oldest first."""
     near = within(_that_tell(memory, hits), _OF_THE_BEST)
-    return _oldest_first(recall(memory, question, near, most=_QUOTED))
+    found = recall(memory, question, near, most=_QUOTED)
+    if any(evidence.is_reply for evidence in found):  # a part of a reply tells less than a sentence
+        found = recall(memory, question, near, most=_QUOTED_PARTS)
+    return _oldest_first(found)
 
 
 def near_misses(memory: Memory, question: str, hits: Sequence[Hit]) -> tuple[Evidence, ...]:
@@ -182,29 +190,89 @@ def clock(memory: Memory, question: str, said_at: str) -> tuple[Evidence, ...]:
     return (Evidence(today),) if asked @ told >= _CLOCK else ()
 
 
-def _shortened(memory: Memory, question: str, evidence: Evidence) -> Evidence:
-    """An assistant's turn cut to its sentences nearest to the question; other evidence as it is."""
-    parts = language.sentences(evidence.text)
-    if evidence.speaker != _ASSISTANT or len(parts) <= _SENTENCES:
-        return evidence
-    order = np.argsort(-nearness(memory, question, parts, _LIKELY), kind="stable")
-    kept = " ".join(parts[i] for i in sorted(order[:_SENTENCES].tolist()))
-    return replace(evidence, text=kept, turn=None)
+def _shortened(memory: Memory, question: str, found: Sequence[Evidence]) -> list[Evidence]:
+    """Evidence in which the assistant's turns are cut to their parts nearest to the question, and
+    left out if they have none of these."""
+    told = [(i, part) for i, e in enumerate(found) if e.is_reply for part in parts(e.text)]
+    if not told:
+        return list(found)
+    asked = _answered(memory, found)
+    before = [asked.get(found[i], "") for i, _ in told]
+    near = nearness(memory, question, [part.whole for _, part in told], _LIKELY, before)
+    kept: dict[int, list[Part]] = {i: [] for i, e in enumerate(found) if e.is_reply}
+    for at in sorted(np.argsort(-near, kind="stable")[:_PARTS_SHOWN].tolist()):
+        i, part = told[at]
+        kept[i].append(part)
+    cut = (
+        replace(e, text=joined(kept[i]), turn=None) if i in kept else e for i, e in enumerate(found)
+    )
+    return [evidence for evidence in cut if evidence.text]
+
+
+def listed(
+    memory: Memory, question: str, hits: Sequence[Hit]
+) -> tuple[str, tuple[Evidence, ...]] | None:
+    """The item of an assistant's list that a question asks for by its place, and who told it; None
+    if it asks for none, or no reply has such a list."""
+    place = language.place_asked(question)
+    if place is None:
+        return None
+    found = evidence_of(memory, None, within(hits, _FAR_FROM_BEST), assistants=True)
+    lists: list[tuple[Evidence, list[Part]]] = []
+    for evidence in (e for e in found if e.is_reply):
+        by_list: dict[int, list[Part]] = {}
+        for part in parts(evidence.text):
+            by_list.setdefault(part.of, []).append(part)
+        by_list.pop(0, None)
+        lists += ((evidence, items) for items in by_list.values())
+    lists = [(e, items) for e, items in lists if len(items) >= max(_SHORTEST, place)]
+    if not lists:
+        return None
+    texts = [f"{items[0].under}: {joined(items)}" for _, items in lists]
+    asked = _answered(memory, [evidence for evidence, _ in lists])
+    near = nearness(memory, question, texts, before=[asked.get(e, "") for e, _ in lists])
+    evidence, items = lists[int(near.argmax())]
+    part = items[place - 1 if place > 0 else place]
+    told = replace(evidence, text=f"{part.place}. {part.text}", turn=None)
+    return part.text, (told,)
+
+
+def _answered(memory: Memory, found: Sequence[Evidence]) -> dict[Evidence, str]:
+    """What the assistant's turns among the evidence answer: the user's turn before each."""
+    store = memory.store
+    ids = {e: e.source.sources[0] for e in found if e.is_reply and e.source and e.source.sources}
+    asked: dict[str, str] = {}
+    for id, turn in store.turns(list(ids.values())).items():
+        for before in store.recent_turns(turn.scope, before=id, limit=1):
+            if before.role == "user":
+                asked[id] = before.content
+    return {e: asked[id] for e, id in ids.items() if id in asked}
 
 
 def nearness(
-    memory: Memory, question: str, parts: Sequence[str], most: int | None = None
+    memory: Memory,
+    question: str,
+    texts: Sequence[str],
+    most: int | None = None,
+    before: Sequence[str] = (),
 ) -> NDArray[np.float32]:
     """(n,) float32, how near each text is to a question, by the cosine and by shared words.
 
-    most: embed only so many texts, those that share most words; the others are at -inf.
+    most: embed only so many texts, those that share most words; the others are at -inf. before:
+    what each text answers; it counts as well.
     """
     asked = language.content_words(question)
-    shares = np.array([language.share(asked, part) for part in parts], np.float32)
+    said = [f"{b} {text}" for b, text in zip(before, texts, strict=True)] if before else texts
+    shares = np.array([language.share(asked, each) for each in said], np.float32)
     likely = np.sort(np.argsort(-shares, kind="stable")[:most])
-    vectors = memory.embedder.embed([question, *(parts[i] for i in likely)])
-    near = np.full(len(parts), -np.inf, np.float32)
-    near[likely] = vectors[1:] @ vectors[0] + np.float32(_WORDS_WEIGHT) * shares[likely]
+    answers = sorted({*before})
+    vectors = memory.embedder.embed([question, *answers, *(texts[i] for i in likely)])
+    cosines = vectors @ vectors[0]
+    near = np.full(len(texts), -np.inf, np.float32)
+    near[likely] = cosines[1 + len(answers) :] + np.float32(_WORDS_WEIGHT) * shares[likely]
+    if before:
+        of = dict(zip(answers, cosines[1:], strict=False))
+        near += np.float32(_BEFORE_WEIGHT) * np.array([of[b] for b in before], np.float32)
     return near
 
 
@@ -214,17 +282,25 @@ def _nearest_sentences(memory: Memory, question: str, found: Sequence[Evidence])
     # Only evidence that may be shown counts: a relevant hit may be this question, asked before.
     if not relevant(memory, sources(found)):
         return []
+    asked = _answered(memory, found)
     split = [
-        replace(evidence, text=sentence, turn=None)
+        (replace(evidence, text=sentence, turn=None), asked.get(evidence, ""))
         for evidence in found
-        for sentence in language.sentences(evidence.text)
+        for sentence in _sentences(evidence)
         if not language.is_question(sentence)
     ]
     if not split:
         return []
-    scores = nearness(memory, question, [evidence.text for evidence in split])
+    texts, before = zip(*((evidence.text, answers) for evidence, answers in split), strict=True)
+    scores = nearness(memory, question, texts, before=before if any(before) else ())
     order = np.argsort(-scores, kind="stable").tolist()
-    return [split[i] for i in order if scores[i] >= _FAR * scores[order[0]]]
+    return [split[i][0] for i in order if scores[i] >= _FAR * scores[order[0]]]
+
+
+def _sentences(evidence: Evidence) -> list[str]:
+    if evidence.is_reply:
+        return [part.whole for part in parts(evidence.text)]
+    return language.sentences(evidence.text)
 
 
 def relevant(memory: Memory, hits: Sequence[Hit]) -> bool:
@@ -465,7 +541,7 @@ def evidence_of(
                 continue
             of_assistant = turn.role == "assistant" and turn.name is None
             if not of_assistant or (assistants and (all_ or not _answers_old(memory, turn))):
-                speaker = turn.name or (_ASSISTANT if of_assistant else turn.role.capitalize())
+                speaker = turn.name or (ASSISTANT if of_assistant else turn.role.capitalize())
                 whose = turn.id if text == turn.content else None
                 ended = marked.get(turn.id, ())
                 evidence = Evidence(text, turn.timestamp, speaker, ended, hit, whose)

@@ -67,6 +67,8 @@ FOR_A_TEXT = (
 )
 NEAREST = "The nearest to it that you told me:"
 """Heads of what is quoted: as an answer, under advice, in place of a text, under a refusal."""
+_OF_REPLIES = {TOLD: "This is what was said:", NEAREST: "The nearest to it that was said:"}
+"""The same where some of it is an assistant's."""
 
 NOT_KNOWN = "Not known"
 """What an expert answers when the memories hold no answer."""
@@ -223,7 +225,8 @@ def quoted(memories: Sequence[Evidence], head: str = TOLD) -> str:
     A model too small to write from memories would add inventions. memories: oldest first. What
     somebody else said has that name.
     """
-    lines = [head]
+    replies = any(memory.is_reply for memory in memories)
+    lines = [_OF_REPLIES.get(head, head) if replies else head]
     for memory in memories:
         speaker = None if memory.speaker == "User" else memory.speaker
         told = ", ".join(part for part in (day_of(memory), speaker) if part)
