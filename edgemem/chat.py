@@ -426,7 +426,7 @@ class Chat:
         if wants == "recall" and way == "answer":
             return self._told(text, hits)
         if wants == "overview":
-            return recall.overview(memory, text, hits, most=TOLD_TURNS)
+            return recall.overview(memory, text, hits, most=TOLD_TURNS, scope=self._scope)
         if wants in TASKS:
             scope, most, advice = self._scope, BEARING_TURNS, wants == "task"
             return recall.bearing(memory, scope, text, hits, most=most, advice=advice)

@@ -14,6 +14,7 @@ from memorykit import quick
 
 from edgemem import Chat, Memory
 from edgemem.language import asked_days, told_days, told_weekdays
+from edgemem.pipeline import days
 from edgemem.stages.generation import NOTHING_FOUND
 
 NOW = "2026-11-18T09:00:00+00:00"  # a Wednesday
@@ -231,6 +232,16 @@ def test_a_day_lists_what_was_told_of_it_and_what_became_of_that(memory: Memory)
         "Swimming is every Thursday.",
         "I will bake a cake for the team dinner on Thursday 19 November 2026.",
     ]
+
+
+def test_the_memories_told_last_are_read_though_they_were_stored_first(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(days, "_NEWEST", 2)
+    tell(memory, "2026-11-17", "The dentist is on Thursday at 9.")
+    for year in ("2021", "2022", "2023"):
+        tell(memory, f"{year}-05-01", "The market is on Thursday.")
+    assert any("dentist" in line for line in listed(memory, "What do I have on Thursday?"))
 
 
 def test_the_last_days_of_the_calendar_and_a_document_are_read(memory: Memory) -> None:

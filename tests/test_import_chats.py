@@ -102,6 +102,20 @@ def test_what_a_user_wrote_about_themselves_in_chatgpts_settings_is_read_once(
     assert len(read_conversations(plain, "chatgpt")) == 2
 
 
+def test_the_conversations_of_an_export_are_told_in_the_order_of_their_time(
+    tmp_path: Path, run: Run
+) -> None:
+    def one(day: int, text: str) -> dict[str, Any]:
+        mapping = {"a": node(None, "user", text, time=1714557600.0 + day * 86400)}
+        return {"create_time": 1714557600.0 + day * 86400, "current_node": "a", "mapping": mapping}
+
+    rows = [one(9, "I moved to Leeds."), one(0, "I live in York."), one(4, "I found a flat.")]
+    run("import", "--no-infer", str(saved(tmp_path / "conversations.json", rows)))
+    listed = run("list").stdout
+    places = [listed.index(text) for text in ("live in York", "found a flat", "moved to Leeds")]
+    assert places == sorted(places)
+
+
 def test_one_conversation_without_times_is_read_without_times(tmp_path: Path) -> None:
     one = chatgpt()
     del one["create_time"], one["current_node"]

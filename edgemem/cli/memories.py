@@ -598,6 +598,8 @@ def _conversations(path: str, shape: str) -> list[tuple[str, list[dict[str, Any]
         why = "notices, media, or no speaker" if plain else "no words, or of a system or a tool"
         unit = "line" if plain else "message"
         note(f"{path}: {plural(left_out, unit)} left out: {why}.")
+    # An export may begin with the newest conversation; what is told later may end what is known.
+    logs.sort(key=lambda log: (log.messages or [{}])[0].get("timestamp") or "")
     # Logs without times may begin alike ("hi"), so only their whole texts differ for sure.
     return [
         ("" if log.dated else "\n".join(m["content"] for m in log.messages), log.messages)

@@ -33,9 +33,12 @@ _FORMS = tuple(
         rf"\b{_NO_ITEM}[a-z]{{3,}} (?!one\b){_NUMBER}{_ENDS}",  # "step 7"
     )
 )
+_SAID = (
+    "gave|give|named|offer(?:ed)?|suggest(?:ed)?|wrote|told|propos(?:ed?)|recommend(?:ed)?|"
+    "mention(?:ed)?|said|say|put|made|picked|had"
+)
 _OF_A_LIST = re.compile(
-    r"\b(?:your|list(?:ed)?|item|you (?:\w+ )?(?:g[ia]ve|named|offer(?:ed)?|suggest(?:ed)?|wrote|told|"
-    r"propos(?:ed?)|recommend(?:ed)?|mention(?:ed)?|sa(?:id|y)|put|ma[dk]e|picked|had)|"
+    rf"\b(?:your|list(?:ed)?|item|you (?:\w+ )?(?:{_SAID})|"
     rf"of the (?:\d+|{'|'.join(_WORDS[1:])}))\b",
     re.I,
 )

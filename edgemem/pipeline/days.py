@@ -80,7 +80,7 @@ def agenda(
     A question about the past also gets what was told on these days. said_at: ISO-8601 time of the
     question. At most `most` plans or notes are given: of past days the last, of others the first.
     """
-    rowids = memory.store.rowids(scope, kinds={"turn", "fact"})[-_NEWEST:]
+    rowids = memory.store.rowids(scope, kinds={"turn", "fact"}, latest=_NEWEST)
     items = memory.store.by_rowids(rowids).values()
     told = [Hit.of(i, 1.0) for i in items if i.kind == "turn" or i.updated_at != i.created_at]
     named = [hit for hit in told if _told(hit.memory, _when(hit), asked)]

@@ -412,24 +412,29 @@ def _weights() -> dict[str, NDArray[np.float32]]:
 
 
 def overview(
-    memory: Memory, question: str, hits: Sequence[Hit], *, most: int
+    memory: Memory, question: str, hits: Sequence[Hit], *, most: int, scope: Scope | None = None
 ) -> tuple[Evidence, ...]:
-    """At most `most` turns for an overview, oldest first.
+    """At most `most` turns for an overview, oldest first, each text once.
 
     Left out are turns that only ask, and hits far below the best one of the others. If the question
     names somebody, turns with the name stay, and of the others only the best. None are given if it
-    asks for all about somebody of whom nothing was told: the best would be of anybody.
+    asks for all about somebody of whom nothing was told: the best would be of anybody. scope: if
+    nothing resembles the question ("what do you know about me?"), what lasts comes first.
     """
     told = _that_tell(memory, hits)
-    found = evidence_of(memory, None, told)
     whom = language.asked_about(question)
+    lasts: list[Hit] = []
+    if scope is not None and not whom and not relevant(memory, told):
+        lasts = [*_round_robin(*(lasting(memory, scope, kind) for kind in KINDS))]
+    found = evidence_of(memory, None, [*lasts, *told])
     named = {*whom, *language.named(question, (evidence.text for evidence in found))}
     of_them = [evidence for evidence in found if _tells_of(named, evidence.text)]
     if whom and not of_them:
         return ()
-    near = {hit.id for hit in within(told, _BEARS if named else _OF_THE_BEST)}
+    near = {hit.id for hit in (*lasts, *within(told, _BEARS if named else _OF_THE_BEST))}
     kept = (e for e in found if (e.source and e.source.id in near) or e in of_them)
-    return _oldest_first(list(islice(kept, most)))
+    once = {evidence.text: evidence for evidence in kept}
+    return _oldest_first(list(islice(once.values(), most)))
 
 
 def _tells_of(whom: Collection[str], text: str) -> bool:

@@ -307,13 +307,20 @@ class Store:
         kinds: Collection[str] | None = None,
         now: str | None = None,
         at: str | None = None,
+        latest: int | None = None,
     ) -> Ints:
-        """(n,) int64 rowids of the live memories that match, ascending. at: see `list`."""
+        """(n,) int64 rowids of the live memories that match, ascending. at: see `list`. latest:
+        only so many, those that were told last."""
         conditions, params = _conditions(scope, where, kinds, now, at=at)
+        order = "m.rowid DESC"
+        if latest is not None:
+            order = f"coalesce(m.valid_from, m.created_at) DESC, {order}"
         rows = self.select(
-            f"SELECT m.rowid FROM memories m WHERE {conditions} ORDER BY m.rowid", *params
+            f"SELECT m.rowid FROM memories m WHERE {conditions} ORDER BY {order} LIMIT ?",
+            *params,
+            _limit(latest),
         )
-        return np.array([row[0] for row in rows], dtype=np.int64)
+        return np.sort(np.array([row[0] for row in rows], dtype=np.int64))
 
     def search_texts(self) -> dict[str, str]:
         """The indexed text of each memory that is not deleted, by id."""
