@@ -11,7 +11,7 @@ Printed for groups left out of the fit: how many messages are classified right; 
 probabilities of telling, how many messages are kept of those that ask and tell, and of those that
 only ask (except tasks, which are always kept). Printed for the weights of all groups: how many
 telling messages of held-out files are taken to tell nothing, and how many dev questions of
-bench/scenarios are classified right. --write stores these weights. Three minutes. Needs the extra
+bench/scenarios are classified right. --write stores these weights. Seven minutes. Needs the extra
 `train`.
 """
 
@@ -36,6 +36,9 @@ from edgemem.stages.intent import BUCKETS, TASKS, WANTS, Want, Weights, decided,
 CHATS, CONVERSATIONS = report.MODELS / "chats", report.MODELS / "conversations"
 WEIGHTS = report.DATA / "intent.npz"
 EXTRA = 500
+ASKING = "earlier-chats.txt"
+"""Its messages teach what is wanted alone: "I wanted to follow up on our chat about the roof" tells
+nothing new, and looks as news do."""
 FOLDS = 5
 EPOCHS, LR, WEIGHT_DECAY, BATCH = 60, 3e-3, 1e-2, 256
 WITHOUT_VECTOR = 0.2  # of the examples
@@ -158,17 +161,22 @@ def main(argv: Sequence[str] | None = None) -> None:
     rng = random.Random(0)
     chats = [path for path in sorted(CHATS.glob("*.txt")) if not path.stem.startswith("held-out")]
     alone = [path for path in chats if readers.is_messages(path)]
-    labelled = [message for path in alone for message in readers.read_messages(path)]
+    read = {path.name: list(readers.read_messages(path)) for path in alone}
+    asking = read.pop(ASKING)
+    labelled = [message for messages in read.values() for message in messages]
     talks = [talk for path in chats if path not in alone for talk in readers.read_written(path)]
     labelled += [m for talk in talks for m in annotated.labelled(talk)]
     files = [path for path in sorted(CONVERSATIONS.glob("*.txt")) if readers.is_written(path)]
     held = [path for path in files if path.stem.startswith("held-out")]
     told = [m for path in files if path not in held for m in telling(path)]
     labelled += rng.sample(told, EXTRA)
-    bared = list(annotated.bare(labelled))
+    bared = list(annotated.bare([*labelled, *asking]))
     made = Examples(bared, embedder)
     result: dict[str, Any] = {"left_out": left_out(made, embedder.model_id)}
     weights = fit(made, range(len(bared)), embedder.model_id)
+    of_telling = fit(made, range(len(labelled)), embedder.model_id)
+    for name in ("vector", "words", "bias"):
+        getattr(weights, name)[..., -1] = getattr(of_telling, name)[..., -1]
 
     unseen = [m for path in held for m in telling(path)]
     unseen += list(annotated.bare(unseen))

@@ -565,5 +565,5 @@ def require(extra: str) -> None:
     if missing:
         raise ConfigError(
             f"{what} needs {', '.join(missing)}, not installed here; run: "
-            f"pip install 'edgemem-runtime[{'images' if extra == 'ocr' else extra}]'"
+            f'pip install "edgemem-runtime[{"images" if extra == "ocr" else extra}]"'
         )

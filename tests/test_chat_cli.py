@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from click.testing import Result
@@ -411,6 +412,27 @@ def test_an_input_of_several_lines_comes_back_as_one(texts: list[str]) -> None:
         assert [line for line, b in zip(lines, bare, strict=False) if bare[-1] not in b] == [
             line for line in kept if bare[-1] not in re.sub(r"[\s'\"\\]", "", line)
         ]
+
+
+@pytest.mark.parametrize(
+    ("typed", "file", "words"),
+    [
+        ("bike.jpg It's Ana's bike", "bike.jpg", "It's Ana's bike"),
+        (r"C:\Users\Ana\bike.jpg My new bike.", r"C:\Users\Ana\bike.jpg", "My new bike."),
+        (r'"C:\My Pictures\bike.jpg" new', r"C:\My Pictures\bike.jpg", "new"),
+        (r"\\nas\photos\bike.jpg", r"\\nas\photos\bike.jpg", ""),
+        (r"My\ Pictures/a\(1\).jpg now", "My Pictures/a(1).jpg", "now"),
+        ("'my bike.jpg'", "my bike.jpg", ""),
+    ],
+)
+def test_behind_image_stand_a_path_of_any_system_and_words_as_they_are_typed(
+    typed: str, file: str, words: str
+) -> None:
+    session = Mock(scope={})
+    chatting._Session.image(session, typed)
+    said = session.answer.call_args or session.memory.add.call_args
+    assert said.kwargs["images"] == [file]
+    assert (said.args or ("",))[0] == words
 
 
 def test_what_was_typed_behind_a_command_is_forgotten_with_what_it_said(home: Path) -> None:

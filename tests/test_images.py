@@ -222,7 +222,7 @@ def test_paths_and_data_uris_that_are_none_are_refused(tmp_path: Path) -> None:
 def test_without_pillow_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "find_spec", lambda _name: None)
     picture._pillow.cache_clear()
-    with pytest.raises(ConfigError, match=r"pip install 'edgemem-runtime\[images\]'"):
+    with pytest.raises(ConfigError, match=r'pip install "edgemem-runtime\[images\]"'):
         picture.read(saved(drawn()))
 
 

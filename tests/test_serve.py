@@ -173,7 +173,7 @@ def test_a_missing_extra_is_told_with_the_line_that_installs_it(
 ) -> None:
     monkeypatch.setattr(config, "find_spec", lambda name: None)
     told = run(command, code=1).stderr
-    assert f"pip install 'edgemem-runtime[{command}]'" in told
+    assert f'pip install "edgemem-runtime[{command}]"' in told
 
 
 # -- the whole command ---------------------------------------------------------------------------

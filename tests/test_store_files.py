@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 import stat
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import numpy as np
 import pytest
@@ -485,3 +485,19 @@ def test_opening_a_store_that_exists_does_not_import_sqlite_utils(whole: Path) -
         "print('sqlite_utils' in sys.modules)"
     )
     assert finished(child(script, whole)) == "False\n"
+
+
+def test_a_share_of_windows_is_a_path_to_sqlite_and_no_host() -> None:
+    share = database.uri(PureWindowsPath(r"\\nas\home\Ana B\memory.db"), "mode=ro")
+    assert share == "file:////nas/home/Ana%20B/memory.db?mode=ro"
+    with pytest.raises(sqlite3.OperationalError, match="unable to open"):  # not "invalid authority"
+        sqlite3.connect(share, uri=True)
+    assert database.uri(PureWindowsPath(r"C:\a.db"), "mode=ro") == "file:///C:/a.db?mode=ro"
+    assert database.uri(PurePosixPath("/a?b.db"), "mode=ro") == "file:///a%3Fb.db?mode=ro"
+
+
+def test_an_sqlite_too_old_for_the_schema_says_which_is_needed() -> None:
+    too_old = sqlite3.OperationalError('near "STRICT": syntax error')
+    assert "3.37 or later" in str(database._translated(too_old, "a.db"))
+    too_old = sqlite3.OperationalError("unknown table option: STRICT")
+    assert "3.37 or later" in str(database._translated(too_old, "a.db"))

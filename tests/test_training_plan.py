@@ -143,4 +143,4 @@ def test_a_missing_package_is_named_with_the_line_that_installs_it(
         "train", "run", "update", "--data", str(data), "--valid", str(valid),
         "--out", str(tmp_path / "a.gguf"), "--model", str(BASE), code=1,
     )  # fmt: skip
-    assert "pip install 'edgemem-runtime[train]'" in result.stderr
+    assert 'pip install "edgemem-runtime[train]"' in result.stderr

@@ -331,7 +331,7 @@ def test_without_the_extra_the_error_says_what_to_install(
         with pytest.raises(ConfigError, match="cannot encrypt; run: pip uninstall apsw"):
             Store.open(tmp_path / "b.db", vault=vault)
     without = child(WITHOUT_THE_EXTRA, tmp_path / "a.db")
-    assert "pip install 'edgemem-runtime[vault]'" in without.communicate()[1]
+    assert 'pip install "edgemem-runtime[vault]"' in without.communicate()[1]
 
 
 # -- from plain to vault and back ------------------------------------------------------------------

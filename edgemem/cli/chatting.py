@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -56,6 +55,13 @@ if TYPE_CHECKING:
 
 __all__ = ["budget", "budget_lines", "status_parts"]
 
+_FILE = re.compile(
+    r"""(?:"(?P<double>[^"]+)"|'(?P<single>[^']+)'|(?!["'])(?P<bare>(?:\\[^\w\\]|\S)+))"""
+    r"(?:\s+(?P<words>.*)|$)",
+    re.S,
+)
+"""What stands behind /image: a path, perhaps as a terminal writes a dropped file, and words."""
+_ESCAPED = re.compile(r"\\([^\w\\])")
 PROMPT = "you> "
 CANDIDATES = 5
 HELP = """\
@@ -261,13 +267,13 @@ class _Session:
         self.answer(text, "ask")
 
     def image(self, what: str) -> None:
-        try:
-            file, *words = shlex.split(what)
-        except ValueError as exc:
-            raise InputError(f"/image needs a FILE, in quotes if it has spaces ({exc}).") from exc
-        file = os.path.expanduser(file)
-        if words:
-            self.answer(" ".join(words), images=[file])
+        named = _FILE.match(what)
+        if named is None:
+            raise InputError("/image needs a FILE, in quotes if it has spaces.")
+        bare = _ESCAPED.sub(r"\1", named["bare"] or "")
+        file = os.path.expanduser(named["double"] or named["single"] or bare)
+        if words := named["words"]:
+            self.answer(words, images=[file])
         else:
             self.memory.add(images=[file], infer=False, **self.scope)
         note(f"  + {os.path.basename(file)}")

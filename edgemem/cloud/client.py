@@ -219,7 +219,7 @@ class Client:
                 import openai
             except ImportError as exc:
                 raise CloudDisabled(
-                    "the cloud needs the package openai: pip install 'edgemem-runtime[cloud]'"
+                    'the cloud needs the package openai: pip install "edgemem-runtime[cloud]"'
                 ) from exc
             finally:
                 if level is not None:

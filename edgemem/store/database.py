@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import cast
 
 from edgemem.cachefile import disk_errors, lock_file, sync_folder
@@ -83,6 +83,11 @@ def _translated(exc: sqlite3.Error, path: str) -> StoreError:
         return StoreError(
             f"{path}: this Python's SQLite ({sqlite3.sqlite_version}) was built without FTS5; "
             "use a Python whose sqlite3 has it, such as one from python.org"
+        )
+    if "STRICT" in text:
+        return StoreError(
+            f"{path}: this Python's SQLite is {sqlite3.sqlite_version}; 3.37 or later is needed, "
+            "as in a Python from python.org"
         )
     if (
         code in _DAMAGED
@@ -258,7 +263,13 @@ def source(file: Path) -> str:
     if all(os.access(place, os.W_OK) for place in (file, file.parent)):
         return str(file)
     fixed = "" if file.with_name(file.name + "-wal").exists() else "&immutable=1"
-    return f"{file.as_uri()}?mode=ro{fixed}"
+    return uri(file, f"mode=ro{fixed}")
+
+
+def uri(file: PurePath, options: str) -> str:
+    """A file's URI for SQLite, which takes no host: that of a share stands in the path."""
+    path = file.as_uri().removeprefix("file://")
+    return f"file://{'' if path.startswith('/') else '//'}{path}?{options}"
 
 
 def open_file(
@@ -291,6 +302,8 @@ def connect(name: str, busy_timeout_s: float, key: bytes | None) -> sqlite3.Conn
         "temp_store = MEMORY",  # no text in temporary files
         "trusted_schema = OFF",  # the file may come from anyone
         "cell_size_check = ON",
+        "fullfsync = ON",  # on macOS fsync leaves the data in the drive
+        "checkpoint_fullfsync = ON",
     ):
         connection.execute(f"PRAGMA {pragma}")
     return connection

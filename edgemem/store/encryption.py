@@ -33,6 +33,7 @@ from edgemem.store.database import (
     open_file,
     resolved,
     sqlite_errors,
+    uri,
     work_lock,
 )
 from edgemem.vault import Vault, Way
@@ -180,9 +181,8 @@ def _alone(file: Path, timeout_s: float) -> Iterator[None]:
 def _move(file: Path, old_key: bytes | None, new_key: bytes | None, timeout_s: float) -> None:
     """Replace the file by a copy under new_key. The previous file is `.old` until `_finish`."""
     copy, old = _beside(file, ".moving"), _beside(file, ".old")
-    target = copy.as_uri() + "?key="
-    if new_key is not None:
-        target = f"{copy.as_uri()}?cipher=chacha20&key=raw:{new_key.hex()}"
+    options = "key=" if new_key is None else f"cipher=chacha20&key=raw:{new_key.hex()}"
+    target = uri(copy, options)
     with (
         sqlite_errors(str(file)),
         closing(open_file(str(file), timeout_s, old_key, by_apsw=True)) as now,

@@ -32,7 +32,9 @@ def chroma_records(file: Path) -> dict[tuple[str, str], dict[str, Any]]:
     """
     found: dict[tuple[str, str], dict[str, Any]] = {}
     try:
-        with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+        with closing(
+            sqlite3.connect(database.uri(file.resolve(), "mode=ro"), uri=True)
+        ) as connection:
             for collection, id, created_at, key, *values, true in connection.execute(
                 "SELECT c.name, e.embedding_id, e.created_at, m.key, m.string_value, m.int_value, "
                 "m.float_value, m.bool_value FROM embeddings e "

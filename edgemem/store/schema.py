@@ -22,6 +22,7 @@ from edgemem.store.database import (
     roll_back,
     snapshot,
     sqlite_errors,
+    uri,
 )
 
 __all__ = ["APPLICATION_ID", "MIGRATIONS", "TABLES", "inspect", "prepare"]
@@ -468,11 +469,11 @@ def _try_log(file: Path, timeout_s: float, key: bytes | None) -> None:
         size = log.stat().st_size
     if not size:
         return
-    uri, name = f"{file.as_uri()}?mode=ro", str(file)
+    name = str(file)
     try:
         with (
             sqlite_errors(name, encrypted=key is not None),
-            closing(open_file(uri, timeout_s, key)) as reading,
+            closing(open_file(uri(file, "mode=ro"), timeout_s, key)) as reading,
         ):
             patiently(lambda: inspect(reading, name) < 0, timeout_s)
     except StoreCorrupt as exc:

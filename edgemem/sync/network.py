@@ -48,6 +48,7 @@ class Server(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    allow_reuse_address = os.name != "nt"  # there two servers would share a port
 
     def __init__(
         self, folder: Path, secret: bytes, on_call: Callable[[], object], host: str, port: int
