@@ -50,6 +50,7 @@ WALLS = {
     "rapidocr": ["images/ocr.py"],
     "omegaconf": ["images/ocr.py"],
     "snowballstemmer": ["language/en.py"],
+    "markdown_it": ["pipeline/replies.py"],
     "threadpoolctl": ["kernels/__init__.py"],
     "pynvml": ["profile/measure.py"],
     "urllib": ["runtime/models.py"],
