@@ -146,7 +146,7 @@ def test_a_missing_cluster_or_extra_says_what_to_do(
         pass
     monkeypatch.setattr("edgemem.config.find_spec", lambda name: None)
     with (
-        pytest.raises(ConfigError, match=r"--ray needs ray.*'edgemem-runtime\[fleet\]'"),
+        pytest.raises(ConfigError, match=r'--ray needs ray.*"edgemem-runtime\[fleet\]"'),
         fleet.cluster("auto"),
     ):
         pass
