@@ -1,15 +1,15 @@
 """What did you tell me? Questions about what an assistant said in earlier chats.
 
-    python -m bench.said FILE... --json OUT [--model NAME] [--search]
+    python -m bench.said FILE... --json OUT [--model NAME]
 
 A file has invented people, their chats with an assistant whose replies are long and in Markdown,
 and twelve questions of each: three for an item of a list, three for a detail, two for a name that
 was found together, one for a reason, one for what the user said, two for what was never said.
 Messages are stored as they are (`infer=False`), and `Chat` is asked. An answer is right if it has
 one of the wordings before what stands below it, or is a refusal of what was never said; `shown`
-also counts what stands below it. --search asks no model: whether one of the turns with the answer
-is among the first ten hits. Held-out files (bench/said/held-out.json) are for figures: nothing is
-changed because of what they show.
+also counts what stands below it, and `found` whether one of the turns with the answer is among the
+first ten hits. Held-out files (bench/said/held-out.json) are for figures: nothing is changed
+because of what they show.
 """
 
 from __future__ import annotations

@@ -599,7 +599,7 @@ def _taken(file: Path, texts: Iterable[str]) -> list[str]:
 
 
 def _forms(line: str) -> list[str]:
-    """Returns an input as it was typed, and as a command such as /image reads it."""
+    """Returns an input as it was typed, and without the quotes that /image once dropped."""
     forms = [spaced(line)]
     with suppress(ValueError):  # a quote without its end
         forms.append(spaced(" ".join(shlex.split(line))))
