@@ -437,7 +437,8 @@ class Chat:
             seen |= {note.text for turn in window for note in turn.notes}
             many = self._heeds or self.engine.expert("reply")
             most = self._shown or (SHOWN_NOTES if many else FEW_NOTES)
-            return recall.notes(memory, hits, most=most, seen=seen)
+            notes = recall.notes(memory, hits, most=most, seen=seen)
+            return with_days(memory.embedder, text, notes) if wants == "recall" else notes
         if wants == "recall":
             return recall.recall(memory, text, hits, most=self._shown or SHOWN_SENTENCES)
         return ()
@@ -447,8 +448,9 @@ class Chat:
         finds that no memory tells; else the message as it is.
 
         The conversing model may talk well and still answer with whatever it is shown, even with
-        facts that are no longer valid. A model with an expert of its own, or of at least
-        HEEDS_PARAMS parameters, answers itself.
+        facts that are no longer valid. But it judges well: if it does not confirm the answer, what
+        was told is given. A model with an expert of its own, or of at least HEEDS_PARAMS
+        parameters, answers itself.
         """
         if self.engine.expert("generation") or self._heeds:
             return asked
@@ -456,13 +458,20 @@ class Chat:
             if (judge := self._expert_engine()) is None:
                 return asked
             said = self._short_answer(judge, asked, evidence).whole()
+            if said.text == asked.unknown:
+                return replace(asked, answered=said, evidence=())
+            # A client that set options gets the model's own words.
+            if asked.options or not generation.reliable(said.text, said.log_p, asked.text):
+                return asked
+            confirmed = generation.confirms(self.engine, asked.text, evidence, said.text)
         except ModelError:  # the conversing model is asked instead
             return asked
-        if said.text == asked.unknown:
-            return replace(asked, answered=said, evidence=())
-        # A client that set options gets the model's own words.
-        sure = generation.reliable(said.text, said.log_p, asked.text) and not asked.options
-        return replace(asked, answered=said, evidence=evidence) if sure else asked
+        if not confirmed:
+            told = recall.quotes(self.memory, asked.text, recall.sources(evidence))
+            if not told:
+                return replace(asked, answered=replace(said, text=asked.unknown), evidence=())
+            said = replace(said, text=generation.unsure(told))
+        return replace(asked, answered=said, evidence=evidence)
 
     def _if_told(self, asked: Decided) -> Decided:
         """A question of general knowledge ("Can Noah eat nuts?") with an expert's answer from

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from fake_engine import FakeEngine
 from memorykit import texts
@@ -13,7 +14,7 @@ from edgemem.errors import AdapterError
 from edgemem.memory import Memory
 from edgemem.results import Message
 from edgemem.runtime.experts import HEEDS_PARAMS
-from edgemem.stages.generation import ABOUT_ITSELF, NEAREST, NOTHING_FOUND
+from edgemem.stages.generation import ABOUT_ITSELF, NEAREST, NOT_KNOWN, NOTHING_FOUND
 from edgemem.stages.reply import NEWS_TOKENS
 
 pytestmark = pytest.mark.models
@@ -26,9 +27,11 @@ FACTS = {CAT: "{}'s cat is called Tom"}
 
 
 class Instruct(FakeEngine):
-    """A stand-in that is large enough to answer in its own words. options: of the last answer."""
+    """A stand-in that is large enough to answer in its own words. options: of the last answer.
+    doubts: an answer that it holds for less likely than none."""
 
     n_params = 1_500_000_000
+    doubts = ""
 
     def stream(self, prompt, **options):
         self.options = options
@@ -38,6 +41,11 @@ class Instruct(FakeEngine):
         if stage == "extraction":
             prompt = prompt[-1]["content"].rpartition("About")[0]
         return super().generate(prompt, stage=stage, **options)
+
+    def log_probs(self, prompt, continuation):
+        self.checked = prompt
+        doubted = continuation.lower() == self.doubts.lower()
+        return np.log([0.5 if continuation == NOT_KNOWN else 0.1 if doubted else 0.9])
 
 
 @pytest.fixture
@@ -204,6 +212,21 @@ def test_an_expert_that_is_sure_spares_the_model_that_talks(chat, memory, fake, 
     assert say(chat, "Suggest a name for my dog").text.startswith("Your cat is Tom.")
     fake.n_params = 7_000_000_000
     assert say(Chat(memory), asks).text == "Your cat is Tom."
+
+
+def test_an_answer_that_the_model_that_talks_doubts_gives_way_to_what_was_told(
+    chat, memory, fake, judge
+):
+    remembered(memory, CAT)
+    judge.log_p, fake.doubts = math.log(0.9), "Tom"
+    reply = say(chat, "What is my cat called?")
+    assert reply.text == f"I'm not sure.\n\nThis is what you told me:\n{TOLD}"
+    assert texts(reply.context) == [CAT]
+    notes = fake.checked[-1]["content"]
+    assert CAT in notes and notes.endswith("Question of the user: What is my cat called?")
+    judge.pieces = (" on 15 June 2024",)  # the days until then are counted, not read
+    fake.doubts = "5 days, on 15 June 2024"
+    assert say(chat, "How many days till my cat's birthday?").text == fake.doubts
 
 
 def test_what_this_conversation_told_is_not_refused_unseen(chat, judge):

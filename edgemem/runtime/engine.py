@@ -250,7 +250,7 @@ class Engine:
 
     # -- how likely a text is ----------------------------------------------------------------
 
-    def log_probs(self, prompt: str, continuation: str) -> NDArray[np.float32]:
+    def log_probs(self, prompt: Prompt, continuation: str) -> NDArray[np.float32]:
         """log p of each token of a text that follows a prompt: (n,) float32, natural logarithm.
 
         The two are tokenized separately, so begin the continuation with its space. After an empty

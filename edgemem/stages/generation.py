@@ -26,13 +26,14 @@ from edgemem import language
 from edgemem.config import cache_dir
 from edgemem.results import Evidence, local_time
 from edgemem.runtime.embedder import Embedder
-from edgemem.runtime.engine import Engine, Generation, Stream
+from edgemem.runtime.engine import Engine, Generation, Prompt, Stream
 from edgemem.runtime.generation import Options
 from edgemem.stages.evidence import day_of, line, own_words, shown_text
 
 __all__ = ["ABOUT_ITSELF", "BEARING", "DOES_NOTHING", "DOES_NOTHING_BUT_KEEPS", "ERASES_NOTHING"]
 __all__ += ["FOR_A_TEXT", "KNOWS_LITTLE", "NEAREST", "NOR_KEEPS", "NOTHING_FOUND", "NOT_KNOWN"]
-__all__ += ["TOLD", "UNSEEN", "answer", "expert_prompt", "expert_target", "quoted", "reliable"]
+__all__ += ["TOLD", "UNSEEN", "answer", "confirms", "expert_prompt", "expert_target", "quoted"]
+__all__ += ["reliable", "unsure"]
 
 NOTHING_FOUND = "I don't know: I found no answer to that in my memory."
 
@@ -75,6 +76,10 @@ NOT_KNOWN = "Not known"
 
 EXPERT_PROMPT = (
     "Answer the question from the memories, in as few words as you can. "
+    f"If they do not tell, answer: {NOT_KNOWN}"
+)
+_CHECK_PROMPT = (
+    "Answer the user's question from the notes, in as few words as you can. "
     f"If they do not tell, answer: {NOT_KNOWN}"
 )
 SURE = 0.5
@@ -140,14 +145,11 @@ def answer(
     if expert:  # it names a day, and cannot count the days until then
         asked = language.counts_down(question) or question
         asked = language.as_of_now(asked) if ended else asked
-    write = partial(expert_prompt, before=before, asked_at=asked_at) if expert else _prompt
+    form = partial(expert_prompt, before=before, asked_at=asked_at) if expert else _prompt
+    write = partial(form, asked, speaker=speaker)
     most = EXPERT_ANSWER_TOKENS if expert else MAX_ANSWER_TOKENS
-    shown: list[Evidence] = []
-    for memory in reversed(memories):
-        prompt = write(asked, [memory, *shown], speaker)
-        if engine.count_tokens(prompt) + most <= engine.n_ctx:
-            shown.insert(0, memory)
-    prompt = write(asked, shown, speaker)
+    shown = _fitting(engine, write, memories, most)
+    prompt = write(shown)
     # Cached in a file: else each process computes it at its first answer, much of a cold start.
     beginning = f"{EXPERT_PROMPT}\n\n" if expert else _EXAMPLES
     engine.warm("generation", beginning, folder=cache_dir() / "prefixes")
@@ -162,6 +164,44 @@ def answer(
         options["choose"] = partial(_best, embedder, asked, told)
     stream = engine.stream(prompt, **options)
     return Stream(_checked(stream, question, asked_at, prompt, unknown, quotes, guesses=guesses))
+
+
+def _fitting(
+    engine: Engine,
+    write: Callable[[Sequence[Evidence]], Prompt],
+    memories: Sequence[Evidence],
+    most: int,
+) -> list[Evidence]:
+    """The memories that fit the window in a prompt beside `most` tokens; the last come first."""
+    shown: list[Evidence] = []
+    for memory in reversed(memories):
+        if engine.count_tokens(write([memory, *shown])) + most <= engine.n_ctx:
+            shown.insert(0, memory)
+    return shown
+
+
+def confirms(engine: Engine, question: str, memories: Sequence[Evidence], answer: str) -> bool:
+    """Whether an instruct model holds an expert's answer from memories for likelier than NOT_KNOWN.
+
+    The answer counts as it is and with capitals, for it is spelled as it was told ("mill road").
+    A length of time until a day always counts: the expert named the day, and the rest is computed.
+    """
+    if language.counts_down(question):
+        return True
+
+    def write(shown: Sequence[Evidence]) -> Prompt:
+        notes = "\n".join(map(line, shown))
+        asked = f"Notes:\n{notes}\n\nQuestion of the user: {' '.join(question.split())}"
+        return [{"role": "system", "content": _CHECK_PROMPT}, {"role": "user", "content": asked}]
+
+    prompt = write(_fitting(engine, write, memories, EXPERT_ANSWER_TOKENS))
+    words = answer.split()
+    spelled = {" ".join(words), " ".join(word[:1].upper() + word[1:] for word in words)}
+
+    def log_p(text: str) -> float:
+        return float(engine.log_probs(prompt, text).sum())
+
+    return max(map(log_p, spelled)) >= log_p(NOT_KNOWN)
 
 
 def _best(
@@ -235,6 +275,11 @@ def quoted(memories: Sequence[Evidence], head: str = TOLD) -> str:
     return "\n".join(lines)
 
 
+def unsure(memories: Sequence[Evidence]) -> str:
+    """What stands in place of a guess: the memories. memories: as for `quoted`."""
+    return f"{_UNSURE}\n\n{quoted(memories)}"
+
+
 def reliable(answer: str, log_p: float, question: str) -> bool:
     """Whether an expert's answer is given alone. log_p: logarithm of its probability."""
     least = _VERDICT if language.is_verdict(answer.strip()) else _RELIABLE
@@ -268,8 +313,8 @@ def _checked(
     if _refuses(told) or (guessed and not guesses):
         told = unknown
     elif not reliable(told, result.log_p, question) and (shown := quotes()):
-        head = "" if verdict else f"{_UNSURE if guessed else told}\n\n"
-        told = head + quoted(shown)
+        head = "" if verdict else f"{told}\n\n"
+        told = unsure(shown) if guessed and not verdict else head + quoted(shown)
     yield told
     return replace(result, text=told)
 
