@@ -40,7 +40,12 @@ from edgemem.language.en_dates import (
     without_other_days,
 )
 from edgemem.language.en_when import spelled_days
-from edgemem.language.other_dates import NAMED_OR_NUMBERED, asked_in_english, days_in_english
+from edgemem.language.other_dates import (
+    NAMED_OR_NUMBERED,
+    asked_in_english,
+    days_in_english,
+    forms_of,
+)
 
 __all__ = [
     "Asked",
@@ -50,6 +55,7 @@ __all__ = [
     "mentions",
     "moved",
     "names_nobody",
+    "naming",
     "says_only_when",
     "subjects",
     "told_days",
@@ -147,11 +153,14 @@ _HOURS_AND_SUCH = frozenset(NUMBER_WORDS) | frozenset(
 )
 _CALLED_OFF = re.compile(
     r"\b(?:cancel\w*|called off|postponed|rescheduled|scrapped|(?:fell|fallen|falls) through|"
-    r"instead|no longer|any ?more|not (?:going|happening|coming))\b"
+    r"instead|no longer|any ?more|(?:gave|given|giving) up|quit|packed in|"
+    r"not (?:going|happening|coming))\b"
     r"|(?:\b(?:is|are|was)|['’]s) off\b",
     re.I,
 )
-_CALLING_OFF = frozenset("anymore going coming happening instead called cancelled canceled".split())
+_CALLING_OFF = frozenset(
+    "anymore going coming happening instead called cancelled canceled gave given giving".split()
+)
 _WHO = re.compile(r"\bwho(?:m|se|['’]?s)?\b", re.I)
 _HOW_LATE = re.compile(
     r"\b(?:when|since|until|how (?:long|soon)|(?:what|which) (?:day|date|time|month|year))\b", re.I
@@ -272,6 +281,11 @@ def calls_off(text: str, plan: str) -> bool:
         if said and (share(said, plan) >= _SAME or said & names):
             return True
     return False
+
+
+def naming(first: date, last: date) -> re.Pattern[str]:
+    """A pattern of texts that may name one of these days, or call something off."""
+    return re.compile(f"{forms_of(first, last)}|{_CALLED_OFF.pattern}", re.I)
 
 
 def subjects(text: str) -> set[str]:

@@ -13,7 +13,7 @@ from datetime import date
 
 from edgemem.language.en_dates import A_MONTH, DAYS, MONTHS
 
-__all__ = ["NAMED_OR_NUMBERED", "asked_in_english", "days_in_english"]
+__all__ = ["NAMED_OR_NUMBERED", "asked_in_english", "days_in_english", "forms_of"]
 
 
 def _by_name(names: str, english: list[str]) -> dict[str, str]:
@@ -205,3 +205,19 @@ def _day(found: re.Match[str], month_first: bool | None) -> str | None:
         day = date(year + 2000 * (year < 100), month, nth)
         return f"{nth} {MONTHS[month - 1]}" + (f" {day.year}" if found["year"] else "")
     return None
+
+
+def forms_of(first: date, last: date) -> str:
+    """A pattern of texts that name a month from the first to the last day in any of the languages,
+    or, for less than a week, a weekday that comes again and again. A text may name another day of
+    that month."""
+    n = 12 * (last.year - first.year) + last.month - first.month + 1
+    months = [(first.month + i - 1) % 12 for i in range(min(n, 12))]
+    names = [A_MONTH.split("|")[month] for month in months]
+    names += [name for name, of in _MONTHS.items() if MONTHS.index(of) in months]
+    forms = [rf"\b(?:{'|'.join(names)})\b"]
+    forms += [rf"[./-]0?{month + 1}\b|\b0?{month + 1}[./-]\d" for month in months]
+    if (last - first).days < 7:
+        weekdays = "|".join((*DAYS, *_WEEKDAYS))
+        forms.append(rf"\b(?:every|each|jeden|cada|los)\b|\b(?:{weekdays})s\b")
+    return "|".join(forms)

@@ -13,10 +13,13 @@ Knows a Memory, an embedder and dates; no prompt.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date, timedelta
+from itertools import islice
+from math import log
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -34,6 +37,7 @@ from edgemem.language import (
     day_text,
     mentions,
     moved,
+    naming,
     says_only_when,
     sentences,
     share,
@@ -43,16 +47,18 @@ from edgemem.language import (
     told_weekdays,
 )
 from edgemem.pipeline.recall import evidence_of
-from edgemem.results import Evidence, Hit, Scope, local_time
+from edgemem.results import Evidence, Hit, Scope, at_day, local_time
 from edgemem.runtime.embedder import Embedder
 from edgemem.stages.intent import only_asks
+from edgemem.store.store import told_texts
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
 __all__ = ["Asked", "agenda", "days_asked", "with_days"]
 
-_NEWEST = 2000  # memories whose dates are read
+_NEAR = timedelta(days=92), timedelta(days=31)  # before and after a day, it is told of in any words
+_LATER = 3  # messages that are listed below a plan, the last
 _WIDEST = 2  # days: a plan for a week says little of a day in it
 _WEEK = timedelta(days=7)  # from there on, what comes every Tuesday is not listed
 _TELLING = 2  # content words of a sentence without a date that is worth listing
@@ -72,30 +78,64 @@ def days_asked(question: str, said_at: str) -> Asked | None:
     return asked_days(question, local_time(said_at))
 
 
+class _Line(NamedTuple):
+    """What was told of a day. named: whether the text names it, and was not only said on it."""
+
+    day: date
+    named: bool
+    text: str
+
+
 def agenda(
     memory: Memory, scope: Scope, asked: Asked, said_at: str, *, most: int
 ) -> tuple[Evidence, ...]:
     """What was told of these days, the earliest day first, each with what was told of it later.
 
     A question about the past also gets what was told on these days. said_at: ISO-8601 time of the
-    question. At most `most` plans or notes are given: of past days the last, of others the first.
+    question. At most `most` plans or notes are given, and then how many were left out: of past days
+    those that tell most, of others the first.
     """
-    rowids = memory.store.rowids(scope, kinds={"turn", "fact"}, latest=_NEWEST)
+    rowids = _candidates(memory, scope, asked)
     items = memory.store.by_rowids(rowids).values()
     told = [Hit.of(i, 1.0) for i in items if i.kind == "turn" or i.updated_at != i.created_at]
-    named = [hit for hit in told if _told(hit.memory, _when(hit), asked)]
-    found: list[tuple[date, Evidence]] = []
-    for evidence in evidence_of(memory, None, named):
-        parts = _told(evidence.text, evidence.when or said_at, asked)
-        if parts and not only_asks(memory.embedder, evidence.text):
-            text = " ".join(sentence for _, sentence in parts)
-            found.append((min(parts)[0], replace(evidence, text=text, turn=None)))
-    found.sort(key=lambda one: (one[0], one[1].when or ""))
-    listed = {hit.id for hit in named}
+    near = [hit for hit in told if _told(hit.memory, _when(hit), asked)]
+    found: dict[tuple[str, date], tuple[_Line, Evidence]] = {}
+    for evidence in evidence_of(memory, None, near):
+        if parts := _told(evidence.text, evidence.when or said_at, asked):
+            text = " ".join(part.text for part in parts)
+            line = _Line(min(parts).day, any(part.named for part in parts), text)
+            found[text, line.day] = line, replace(evidence, text=text, turn=None)
+    plans = sorted(found.values(), key=lambda one: (one[0].day, one[1].when or ""))
+    order = iter(_by_rarity(plans, told) if asked.past else range(len(plans)))
+    tell = (i for i in order if not only_asks(memory.embedder, plans[i][1].text))
+    kept = sorted(islice(tell, most))
+    listed = {hit.id for hit in near}
     others = [hit for hit in told if hit.id not in listed]
-    plans = found[-most:] if asked.past else found[:most]
-    lines = (line for _, plan in plans for line in (plan, *_later(memory, plan, others)))
-    return tuple(dict.fromkeys(lines))  # one message may be of several plans
+    lines = (line for i in kept for line in (plans[i][1], *_later(memory, *plans[i], others)))
+    left = len([*order])
+    more = [Evidence(f"and {left} more")] if left else []
+    return (*dict.fromkeys(lines), *more)  # one message may be of several plans
+
+
+def _candidates(memory: Memory, scope: Scope, asked: Asked) -> list[int]:
+    """The rowids of memories that may tell of these days: those told about then, and of the others
+    those with the name of one of the months or of a weekly day."""
+    begins = max(asked.first, date.min + _NEAR[0]) - _NEAR[0]
+    ends = min(asked.last, date.max - _NEAR[1]) + _NEAR[1]
+    names = naming(asked.first, asked.last)
+    rows = told_texts(memory.store, scope, {"turn", "fact"})
+    since, until = begins.isoformat(), f"{ends.isoformat()}~"
+    return [row for row, text, when in rows if since <= when <= until or names.search(text)]
+
+
+def _by_rarity(plans: Sequence[tuple[_Line, Evidence]], told: Sequence[Hit]) -> list[int]:
+    """The places of plans, those first whose words are rarest among what was told."""
+    n_with = Counter(word for hit in told for word in content_words(hit.memory))
+
+    def rarity(i: int) -> float:
+        return sum(log(len(told) / n_with.get(w, 1)) for w in content_words(plans[i][0].text))
+
+    return sorted(range(len(plans)), key=rarity, reverse=True)
 
 
 def _when(hit: Hit) -> str:
@@ -103,7 +143,7 @@ def _when(hit: Hit) -> str:
     return hit.valid_from or hit.created_at if hit.kind == "turn" else hit.updated_at
 
 
-def _told(text: str, when: str, asked: Asked) -> list[tuple[date, str]]:
+def _told(text: str, when: str, asked: Asked) -> list[_Line]:
     """The sentences that tell of the days, each with the first of these days that it names.
 
     A sentence that says only when ("2 December half 9") is joined to the one before it, if that
@@ -115,7 +155,7 @@ def _told(text: str, when: str, asked: Asked) -> list[tuple[date, str]]:
     n_days = min(length, date.max - first).days + 1 if length < _WEEK else 0
     week = [first + timedelta(days=n) for n in range(n_days)]
     week = [day for day in week if said <= day <= last]
-    found: list[tuple[date, str]] = []
+    found: list[_Line] = []
     before = ""
     for sentence in sentences(text):
         named = told_days(sentence, said_at)
@@ -123,23 +163,32 @@ def _told(text: str, when: str, asked: Asked) -> list[tuple[date, str]]:
         again = told_weekdays(sentence) if week and not named else ()
         near += [day for day in week if day.weekday() in again]
         then = past and not named and first <= said <= last
-        near += [said] * (then and len(content_words(sentence)) >= _TELLING)
-        if near:
+        then = then and len(content_words(sentence)) >= _TELLING
+        if near or then:
             told = f"{before} {sentence}" if before and says_only_when(sentence) else sentence
-            found.append((min(near), told))
-        before = "" if near or named else sentence
+            found.append(_Line(min(near, default=said), bool(near), told))
+        before = "" if near or then or named else sentence
     return found
 
 
-def _later(memory: Memory, plan: Evidence, others: Sequence[Hit]) -> Iterator[Evidence]:
-    """What was told later of the same plan, and names none of the days asked about."""
+def _later(
+    memory: Memory, line: _Line, plan: Evidence, others: Sequence[Hit]
+) -> Iterator[Evidence]:
+    """What was told of the same plan up to a week after its day, and names none of the days asked
+    about."""
+    if not line.named:
+        return
+    until = at_day((min(line.day, date.max - _WEEK) + _WEEK).isoformat())
     after = [
         hit
         for hit in others
         if _when(hit) > (plan.when or "")
-        and (calls_off(hit.memory, plan.text) or _same(hit.memory, plan.text))
+        and (
+            calls_off(hit.memory, plan.text)
+            or (_when(hit) < until and _same(hit.memory, plan.text))
+        )
     ]
-    yield from evidence_of(memory, None, after)
+    yield from evidence_of(memory, None, sorted(after, key=_when)[-_LATER:])
 
 
 def _same(told: str, plan: str) -> bool:

@@ -307,20 +307,13 @@ class Store:
         kinds: Collection[str] | None = None,
         now: str | None = None,
         at: str | None = None,
-        latest: int | None = None,
     ) -> Ints:
-        """(n,) int64 rowids of the live memories that match, ascending. at: see `list`. latest:
-        only so many, those that were told last."""
+        """(n,) int64 rowids of the live memories that match, ascending. at: see `list`."""
         conditions, params = _conditions(scope, where, kinds, now, at=at)
-        order = "m.rowid DESC"
-        if latest is not None:
-            order = f"coalesce(m.valid_from, m.created_at) DESC, {order}"
         rows = self.select(
-            f"SELECT m.rowid FROM memories m WHERE {conditions} ORDER BY {order} LIMIT ?",
-            *params,
-            _limit(latest),
+            f"SELECT m.rowid FROM memories m WHERE {conditions} ORDER BY m.rowid", *params
         )
-        return np.sort(np.array([row[0] for row in rows], dtype=np.int64))
+        return np.array([row[0] for row in rows], dtype=np.int64)
 
     def search_texts(self) -> dict[str, str]:
         """The indexed text of each memory that is not deleted, by id."""
@@ -600,6 +593,16 @@ def _limit(limit: int | None) -> int:
     if limit < 0:
         raise InputError(f"limit is {limit}; give 0 or more, or None for all")
     return limit
+
+
+def told_texts(store: Store, scope: Scope, kinds: Collection[str]) -> Rows:
+    """(rowid, text, when it was told) of the live memories of a scope, in the order of rowids."""
+    conditions, params = _conditions(scope, None, kinds, None)
+    return store.select(
+        "SELECT m.rowid, m.memory, coalesce(m.valid_from, m.created_at) FROM memories m "
+        f"WHERE {conditions} ORDER BY m.rowid",
+        *params,
+    )
 
 
 # --- for a person who looks through a store ---------------------------------------------------
