@@ -248,7 +248,7 @@ class Chat:
             wanted = replace(wanted, wants="general", doubtful=True)  # "and of Morocco?"
         asks, own_words = wanted.wants == "recall", bool(options)
         with_turns = wanted.refers if asks else self._way(wanted, own_words) == "converse"
-        hits = self._search(text, recall.asked_at(text, said_at), with_turns=with_turns)
+        hits = self._search(text, said_at, with_turns=with_turns)
         whom = recall.told_of(self.memory, text, hits, most=TOLD_TURNS) if asks else ()
         if whom:
             wanted = replace(wanted, wants="overview")
@@ -330,10 +330,10 @@ class Chat:
         """Whether news gets a short reply without notes, which the model would repeat."""
         return not (self._heeds or self.engine.expert("reply"))
 
-    def _search(self, text: str, at: str | None, *, with_turns: bool = False) -> SearchResults:
+    def _search(self, text: str, said_at: str | None, *, with_turns: bool = False) -> SearchResults:
         """The memories that fit a message, best first; see `recall.search`."""
         turns = [turn.said for turn in self._turns[-2:]] if with_turns else []
-        return recall.search(self.memory, self._ids(), text, at, turns, most=_CANDIDATES)
+        return recall.search(self.memory, self._ids(), text, said_at, turns, most=_CANDIDATES)
 
     def _counted(
         self, text: str, said_at: str, hits: Sequence[Hit]
@@ -342,7 +342,7 @@ class Chat:
         tells it; else nothing."""
         if self._heeds:
             return "", ()
-        told = compared(self.memory, partial(self._search, at=None), text, said_at)
+        told = compared(self.memory, partial(self._search, said_at=None), text, said_at)
         return told or recall.listed(self.memory, text, hits) or ("", ())
 
     def offered(self, text: str) -> Sequence[Hit]:
@@ -350,7 +350,7 @@ class Chat:
         now = utc_now()
         if not days_asked(text, now) and self._intent(text).wants is None:
             return ()
-        return self._search(text, recall.asked_at(text, now))
+        return self._search(text, now)
 
     def _run(
         self, reply: Reply, asked: Decided, remember: bool | str, mode: Mode

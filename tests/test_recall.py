@@ -461,3 +461,34 @@ def test_what_an_answer_quoted_is_not_searched_for_with_the_next_message(memory)
     with patch.object(memory, "search", wraps=memory.search) as search_:
         search(memory, {"user_id": "ana"}, "and for how long?", None, [said], most=4)
     assert "Yorgos" not in search_.call_args_list[-1].args[0]
+
+
+def found_by(memory: Memory, question: str) -> list[tuple[str, str | None]]:
+    ids = {"user_id": "ana"}
+    hits = search(memory, ids, question, "2026-11-30T08:00:00+00:00", (), most=4)
+    return [(hit.memory, hit.valid_from and hit.valid_from[:10]) for hit in hits]
+
+
+def test_a_remark_that_somebody_makes_again_and_again_is_found_once(memory):
+    tell(memory, "I got the job at Harbour Vets.", "2026-02-02T10:00Z")
+    for day in range(1, 10):
+        tell(memory, "Work was mad, phones all day.", f"2026-03-0{day}T10:00Z")
+    tell(memory, "Work was mad, phones all day.", "2026-04-01T10:00Z", name="Ben")
+    assert sorted(found_by(memory, "How was work, was the job mad?")) == [
+        ("I got the job at Harbour Vets.", "2026-02-02"),
+        ("Work was mad, phones all day.", "2026-03-09"),
+        ("Work was mad, phones all day.", "2026-04-01"),
+    ]
+
+
+def test_when_in_a_year_finds_what_was_told_in_it_or_names_it(memory):
+    for day in ("2024-10-12", "2025-10-22"):
+        tell(memory, "Flu jab at Boots, arm like lead.", f"{day}T09:00Z")
+    tell(memory, "Flu jab this morning.", "2026-10-07T09:00Z")
+    tell(memory, "Booked a flu jab for 3 October 2027.", "2026-11-01T09:00Z")
+    days = {"this year": ["2026-10-07", "2026-11-01"], "in 2027": ["2026-11-01"]}
+    for year, told in days.items():
+        found = found_by(memory, f"When did I have my flu jab {year}?")
+        assert sorted(when for _, when in found) == told
+    assert len(found_by(memory, "When did I have my flu jab?")) > 2
+    assert found_by(memory, "When did I have my flu jab in 1999?")  # better than nothing

@@ -29,6 +29,7 @@ from edgemem.language.other_dates import days_in_english
 
 __all__ = [
     "asked_day",
+    "asked_year",
     "asks_of_a_day",
     "counted_down",
     "counts_down",
@@ -144,6 +145,8 @@ _ASKED = re.compile(
     re.I,
 )
 _YEARS = ("year", "whole", "of", "its")  # the groups of _ASKED
+_A_YEAR = re.compile(r"\b(?:(?P<step>this|last|next) year|(?P<year>(?:19|20)\d\d))\b", re.I)
+_STEPS = {"last": -1, "this": 0, "next": 1}
 _PAST_QUESTION = re.compile(
     r"\b(?:did|was|were|had|used to|wasn['’]t|weren['’]t|didn['’]t)\b", re.I
 )
@@ -260,6 +263,18 @@ def asked_day(question: str, now: str) -> str | None:
         return None  # "ſpring" only looks like a season; "31 February", "900 years ago"
     over = any(found[year] for year in _YEARS) and day < today  # "Who lived there in 2020?"
     return min(day, today).isoformat() if over or _PAST_QUESTION.search(question) else None
+
+
+def asked_year(question: str, now: str) -> int | None:
+    """The one year that a question names; None if it names none or several. now: ISO-8601.
+
+    >>> asked_year("When was the flu jab this year?", "2026-11-30T08:00:00+00:00")
+    2026
+    """
+    this = datetime.fromisoformat(now).year
+    steps = ((m["year"], _STEPS.get((m["step"] or "").lower())) for m in _A_YEAR.finditer(question))
+    years = {int(year) if year else this + step for year, step in steps if year or step is not None}
+    return years.pop() if len(years) == 1 else None
 
 
 def _amid(found: re.Match[str], today: date) -> date:

@@ -10,7 +10,8 @@ Knows a Memory; no prompt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from io import BytesIO
@@ -98,37 +99,76 @@ def search(
     memory: Memory,
     ids: Mapping[str, Any],
     text: str,
-    at: str | None,
+    said_at: str | None,
     before: Sequence[Message],
     *,
     most: int,
 ) -> SearchResults:
     """The memories that fit a message, best first.
 
-    ids: whose. at: the time that the message asks about; also finds what was valid then. before:
+    ids: whose. said_at: ISO-8601 time of the message; if it asks about another time, this also
+    finds what was valid then, and if it asks when in a year, only what is of that year; None: it
+    asks about no time. before:
     the turns before the message; also finds what fits them and the message together, but for the
     turns themselves, which would find nothing as well as their own words. Only their first
-    paragraphs count: what an answer quotes would find itself.
+    paragraphs count: what an answer quotes would find itself. Of memories with the same text the
+    newest is given, so that a remark of every week leaves room for others.
     """
 
     def found(query: str, at: str | None = None) -> SearchResults:
-        return memory.search(query, **ids, top_k=most, explain=True, at=at)
+        n = 2 * most
+        while True:
+            hits = memory.search(query, **ids, top_k=n, explain=True, at=at)
+            once = _said_once(memory, hits)
+            if len(once) >= most or len(hits) < n:
+                return replace(hits, items=tuple(once[:most]))
+            n *= 4
 
     hits = found(text)
     more: list[Hit] = []
+    at = said_at and asked_at(text, said_at)
     if at is not None:  # the memories valid then, and what was said about them later
         then = found(text, at)
         more, hits = [*then], replace(hits, relations=then.relations)
     if before:
         said = " ".join(turn.content.partition("\n\n")[0] for turn in before)
         more += (hit for hit in found(f"{said[-_LEADING_CHARS:]} {text}") if hit.memory not in said)
-    if not more:
-        return hits
     best: dict[str, Hit] = {}
     for hit in [*hits, *more]:
         best[hit.id] = max(hit, best.get(hit.id, hit), key=lambda h: h.score)
-    ranked = sorted(best.values(), key=lambda hit: -hit.score)[:most]
-    return replace(hits, items=tuple(ranked))
+    ranked = _said_once(memory, sorted(best.values(), key=lambda hit: -hit.score))
+    year = said_at and language.asked_year(text, local_time(said_at))
+    if year and language.asks_when(text):
+        ranked = _of_year(ranked, year) or ranked
+    return replace(hits, items=tuple(ranked[:most]))
+
+
+def _of_year(hits: Sequence[Hit], year: int) -> list[Hit]:
+    """The hits that were told in a year or name a day of it; none if they are far below the
+    best: what comes every year is told of each time in the same words."""
+
+    def told(hit: Hit) -> bool:
+        when = local_time(hit.valid_from or hit.created_at)
+        days = language.told_days(hit.memory, when)
+        return when.startswith(f"{year}-") or any(first.year == year for first, _ in days)
+
+    return [hit for hit in within(hits, _OF_THE_BEST) if told(hit)] and list(filter(told, hits))
+
+
+def _said_once(memory: Memory, hits: Sequence[Hit]) -> list[Hit]:
+    """The hits, but of the turns in which somebody says the same words only the newest, in the
+    place of the best."""
+    times = Counter(hit.memory for hit in hits)
+    again = [id for hit in hits if times[hit.memory] > 1 for id in hit.sources]
+    turns = memory.store.turns(again) if again else {}
+    kept: dict[Hashable, Hit] = {}
+    for hit in hits:
+        said = turns.get(hit.sources[0]) if hit.kind == "turn" and hit.sources else None
+        key = (said.role, said.name, hit.memory) if said else hit.id
+        best = kept.setdefault(key, hit)
+        if (hit.valid_from or "") > (best.valid_from or ""):
+            kept[key] = replace(hit, score=max(hit.score, best.score))
+    return list(kept.values())
 
 
 def recall(
