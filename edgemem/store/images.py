@@ -251,9 +251,11 @@ def uncaptioned(store: Store, limit: int) -> list[tuple[str, str]]:
 
 
 def _data(connection: sqlite3.Connection, folder: Path | None, id: str) -> bytes:
-    (data,) = connection.execute("SELECT data FROM images WHERE id = ?", (id,)).fetchone()
-    if data is not None:
-        return bytes(data)
+    row = connection.execute("SELECT data FROM images WHERE id = ?", (id,)).fetchone()
+    if row is None:  # a damaged index names an image that no row has
+        raise damaged(f"the image {id} has no row")
+    if row[0] is not None:
+        return bytes(row[0])
     try:
         if folder is None:
             raise FileNotFoundError("a store in memory has no files")
