@@ -1,7 +1,7 @@
 """The low-rank Mahalanobis metric of a set of embeddings, inverted exactly by Woodbury.
 
-Knows arrays only: no store, no index, no memories, no threads. Cosine treats all directions alike;
-this metric shrinks those in which all memories look the same (hubs) and keeps the others.
+Knows arrays only. Cosine treats all directions alike; this metric shrinks those in which all
+memories look the same (hubs) and keeps the others.
 
 Source: CoreMem, section 3.2, eq. 1, eq. 2 and Algorithm 1, with the paper's letters. For unit rows
 H (N, d), their mean μ and variance σ² per dimension, ridge λ = c·mean(σ²), D = σ² + λ, U (d, r) the
@@ -17,11 +17,7 @@ Departures from the paper:
 - Line 10 adds λ to M_r. λ is in D already; added twice it would blur the directions that U keeps.
 - c is 3 instead of 10, from Hit@10 on LoCoMo (bench/hubness.py).
 Kept from the paper: along U a variance counts twice, in M_r and through σ² in D. So Σ is not the
-covariance plus a ridge, and is stretched further along U. The ranking is as good with D = λ alone
-(bench/LOG.md, 2026-11-22).
-
-Fit one metric for each user, on the rows that a search may see. Its Hit@10 is above that of one
-metric for all conversations, and both are above the cosine's (bench/LOG.md, 2026-11-22).
+covariance plus a ridge, and is stretched further along U.
 
 Σ⁻¹ is linear in the query, so a query is transformed once, q' = Σ⁻¹(q − μ) in O(d·r), and a memory
 costs one dot product q'·h.
@@ -45,20 +41,14 @@ from numpy.typing import NDArray
 
 from edgemem.kernels import DoubleArray, FloatArray, metric_query, one_blas_thread
 
-__all__ = ["MIN_VARIANCE", "REFIT_SHARE", "Metric", "Moments", "WhitenedQuery", "fit"]
+__all__ = ["MIN_VARIANCE", "Metric", "Moments", "WhitenedQuery", "fit"]
 
 
 MIN_VARIANCE = 1e-10
 """Unit rows whose mean squared distance to their mean is at most this are taken for identical.
-
 At 1e-10, float32's rounding (up to 6e-8 of a number) is about 1 % of the distances."""
 
-REFIT_SHARE = 0.1
-"""Fit again when more rows than this share of the last fit's count were added or removed since
-(bench/LOG.md, 2026-11-22)."""
-
-BLOCK = 512
-"""Rows processed at once: their copies take a MB or two, and other threads run in between."""
+BLOCK = 512  # rows processed at once, so that other threads run in between
 
 
 class WhitenedQuery(NamedTuple):
@@ -114,10 +104,8 @@ def fit(H: NDArray[Any], *, c: float = 3.0, tau: float = 0.95, max_rank: int = 1
 class Moments:
     """Count, sum and scatter Σ h hᵀ of unit rows: all that a fit needs, kept up to date exactly.
 
-    This replaces the paper's SVD of all rows, and a merge of low-rank parts, which drifts. d is a
-    few hundred, so the whole second moment is small, 8·d² bytes (1.2 MB at d = 384). `fit` needs
-    one eigendecomposition of the covariance, O(d³), whatever N is. Adding n rows costs O(n·d²).
-    All in float64.
+    This replaces the paper's SVD of all rows. d is a few hundred, so the scatter is small, and
+    `fit` needs one eigendecomposition of the covariance, whatever N is. All in float64.
 
     count: N, without rows that are not finite or all zero. sum: (d,). scatter: (d, d).
     """
@@ -138,7 +126,7 @@ class Moments:
         return moments
 
     def add(self, rows: NDArray[Any]) -> None:
-        """Add rows (n, d), normalised here. Raises ValueError on another shape."""
+        """Add rows (n, d), normalised here. Cost O(n·d²). Raises ValueError on another shape."""
         rows = np.asarray(rows)
         if rows.ndim != 2 or rows.shape[1] != self.dim:
             raise ValueError(f"rows have shape {rows.shape}; (n, {self.dim}) is needed")
