@@ -29,6 +29,7 @@ from edgemem.inputs import of_type
 from edgemem.store import images, schema
 from edgemem.store.database import (
     PLAIN,
+    integrity,
     is_encrypted,
     open_file,
     resolved,
@@ -220,7 +221,7 @@ def _move(file: Path, old_key: bytes | None, new_key: bytes | None, timeout_s: f
 def _check(copy: Path, key: bytes | None) -> None:
     with closing(open_file(str(copy), 5.0, key, by_apsw=True)) as made:
         schema.inspect(made, str(copy))
-        wrong = [row[0] for row in made.execute("PRAGMA integrity_check") if row[0] != "ok"]
+        wrong = integrity(made)
     if wrong:
         raise StoreError(f"the copy of the store is not whole ({wrong[0]}); run `edgemem doctor`")
 

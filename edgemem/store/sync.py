@@ -126,14 +126,12 @@ class Taken:
     """What `take_in` has changed.
 
     rows: the number of rows of any kind. erased: ids of memories erased here. replaced: ids of
-    memories here that got a later version, such as another text, or were deleted. waiting: the
-    number of rows that refer to a row not received yet.
+    memories here that got a later version, such as another text, or were deleted.
     """
 
     rows: int = 0
     erased: list[str] = field(default_factory=list)
     replaced: list[str] = field(default_factory=list)
-    waiting: int = 0
 
 
 # -- changesets --------------------------------------------------------------------------------
@@ -321,7 +319,7 @@ def take_in(
             _stamp(connection, version, seq, link)
         connection.executemany("INSERT INTO sync_waiting VALUES (?, ?, ?, ?, ?, ?)", waiting)
         connection.execute("UPDATE sync_self SET quiet = 0")
-    return Taken(len(new) - len(waiting) + len(erased), erased, replaced, len(waiting))
+    return Taken(len(new) - len(waiting) + len(erased), erased, replaced)
 
 
 _ERASED = "SELECT id FROM sync_rows WHERE kind = 'erased'"
