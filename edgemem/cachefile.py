@@ -3,16 +3,12 @@
 Knows files and their stamps, not their content. hnswlib writes its file in place, without fsync and
 without reporting a full disk, and crashes the process when it reads a damaged one. llama.cpp does
 not notice a damaged tensor. So the data is written to a temporary file, checked, synced and
-renamed. A stamp beside it holds its size and SHA-256, and both are compared before a read.
-
-    <db>.hnsw        what hnswlib wrote
-    <db>.hnsw.json   the stamp: one line of JSON with a checksum of itself
-    <db>.metric      what whitening.py wrote, with such a stamp
-    <model>.tuned    what llama.cpp wrote for runtime/tune.py, with such a stamp
+renamed. A stamp beside it, FILE.json, is one line of JSON with the data's size and SHA-256 and a
+checksum of itself; they are compared before a read.
 
 Beside a vault the data is sealed with the vault's key. A library that reads or writes by file name
-is given a file in memory. Only Linux has these, so elsewhere a vault has no caches. While such a
-cache is read, memory holds it twice. The only importer of filelock.
+is given a file in memory. Only Linux has these, so elsewhere a vault has no caches. The only
+importer of filelock.
 """
 
 from __future__ import annotations
@@ -79,8 +75,7 @@ def write_temporary(
     """Lets `write` fill a new file beside `path`. Returns the file, and its size and checksum.
 
     write: is given the file's name. expected_bytes: before sealing; None if unknown. vault: seals
-    the data. Raises OSError if the size differs, as on a full disk, or if the file cannot be synced
-    or sealed.
+    the data. Raises OSError, also if the size differs, as on a full disk.
     """
     if vault is not None:
         with _in_memory() as name:
@@ -109,10 +104,9 @@ def write_temporary(
 
 
 def publish(temporary: Path, path: Path, stamp: Mapping[str, Any]) -> None:
-    """Renames a file from `write_temporary` to `path`, then writes its stamp.
+    """Renames a file from `write_temporary` to `path`, then its stamp. Raises OSError.
 
-    A process that dies in between leaves a file and a stamp that do not match, which no reader
-    accepts. Raises OSError.
+    No reader accepts what a process leaves that dies in between.
     """
     text = _stamp_text({"format": FORMAT, **stamp})
     new_stamp = stamp_path(temporary)
@@ -201,10 +195,7 @@ def _stamp_text(stamp: Mapping[str, Any]) -> bytes:
 
 
 def replace_file(file: Path, data: bytes) -> None:
-    """Replaces a file by these bytes, atomically and synced, readable by its owner alone.
-
-    Raises OSError.
-    """
+    """Replaces a file atomically, synced, readable by its owner alone. Raises OSError."""
     handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as out:

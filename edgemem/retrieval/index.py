@@ -395,16 +395,14 @@ class VectorIndex:
         try:
             with self._build_lock:
                 # One thread: a chat may be running meanwhile.
-                self._build(anew=False, num_threads=1, stop=self._must_stop)
+                alive = threading.main_thread().is_alive
+                self._build(anew=False, num_threads=1, stop=lambda: self._closed or not alive())
         except Exception:
             log.warning("the HNSW graph could not be built; scanning goes on", exc_info=True)
             self._worker_failed = True
         finally:
             with self._lock:
                 self._worker = None
-
-    def _must_stop(self) -> bool:
-        return self._closed or not threading.main_thread().is_alive()
 
     def _build(self, *, anew: bool, num_threads: int, stop: Callable[[], bool]) -> bool:
         """Build the graph or add what it lacks. The caller holds `_build_lock`."""

@@ -61,8 +61,8 @@ def vault_of(file: Path, vault: Vault | None, timeout_s: float) -> Vault | None:
     """The vault that opens a store's file; without a `STORE.vault`, the caller's `vault`, that of a
     recovery code in EDGEMEM_PASSPHRASE, or None.
 
-    First finishes an interrupted move. vault: the caller's; if None, the key is looked for
-    (`vault.unlock`). Raises VaultLocked, StoreLocked, StoreCorrupt.
+    Finishes an interrupted move first. vault: None to look for the key (`vault.unlock`). Raises
+    VaultLocked, StoreLocked, StoreCorrupt.
     """
     found = vaults.read(file)
     if found is None:

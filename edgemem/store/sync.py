@@ -357,9 +357,9 @@ def _erase(
 ) -> list[str]:
     """Erase what other devices erased, and what cites it here; returns the memories' ids.
 
-    A memory that somebody asked to erase (a root) takes its turns along, also turns that only this
-    device knows. A memory that was erased along with a root does not. Turns that no memory cites
-    are erased only if they were written here: the memory of another device's turn may still arrive.
+    A root takes its turns along, also those that only this device knows; a memory that was erased
+    along with a root does not. Turns that no memory cites are erased only if they were written
+    here: the memory of another device's turn may still arrive.
     """
     gone = {row[0] for row in connection.execute(_ERASED)}
     roots: list[str] = []

@@ -1,8 +1,8 @@
 """One exchange with the other devices, at a place that all of them can reach.
 
-Each device writes in a folder of its own, and reads the folders of the others. ARCHITECTURE.md says
-what the files are, and what happens if a file is missing or broken. A key made of the pairing code
-that all devices share seals the files, and proves to the other end of a line who a device is.
+ARCHITECTURE.md says what the files are, and what happens if one is missing or broken. A key made of
+the pairing code that all devices share seals the files, and proves to the other end of a line who a
+device is.
 """
 
 from __future__ import annotations
@@ -99,10 +99,7 @@ def secret_of(code: str) -> bytes:
 
 
 def paired(store: Store, code: str | None) -> bytes:
-    """The secret of a store, created if it has none. code: a pairing code to adopt.
-
-    Raises InputError if the code is mistyped.
-    """
+    """The secret of a store, created if it has none. code: to adopt. Raises InputError."""
     me = own_device(store)
     if me is not None and (code is None or secret_of(code) == me.secret):
         return me.secret
@@ -258,9 +255,8 @@ def exchange(
     another embedder has embedded. before_erase: called before the erases of other devices are
     repeated here, and again before the file is scrubbed. on_replaced: called within the transaction
     with the ids of memories that got another text or were deleted. The caller holds the work lock.
-    Raises SchemaVersionError if a device at this place has another version of edgemem,
-    InputError if the place belongs to devices with another pairing code, StoreError if `begin` was
-    never called.
+    Raises SchemaVersionError if a device has another version of edgemem, InputError if all have
+    another pairing code, StoreError if `begin` was never called.
     """
     me = own_device(store)
     if me is None:
