@@ -21,7 +21,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from edgemem.errors import StoreFull
 
@@ -38,6 +38,7 @@ __all__ = [
     "read_stamp",
     "readable",
     "replace_file",
+    "replacing",
     "stamp_for",
     "sync_folder",
     "write_temporary",
@@ -194,19 +195,30 @@ def _stamp_text(stamp: Mapping[str, Any]) -> bytes:
     return (json.dumps({"check": check, **stamp}, sort_keys=True) + "\n").encode()
 
 
-def replace_file(file: Path, data: bytes) -> None:
-    """Replaces a file atomically, synced, readable by its owner alone. Raises OSError."""
+@contextmanager
+def replacing(file: Path, mode: str = "wb", **how: Any) -> Iterator[IO[Any]]:
+    """Yields a new file that replaces `file` at the end of the block, unless an error ends it.
+
+    Atomic and synced; readable by its owner alone. how: as for `open`. Raises OSError.
+    """
     handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.", suffix=".tmp")
     try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(data)
+        with open(handle, mode, **how) as out:
+            yield out
             out.flush()
             os.fsync(out.fileno())
         os.replace(temporary, file)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        with suppress(OSError):
+            os.unlink(temporary)
         raise
     sync_folder(file.parent)
+
+
+def replace_file(file: Path, data: bytes) -> None:
+    """Replaces a file by these bytes, as `replacing` does."""
+    with replacing(file) as out:
+        out.write(data)
 
 
 @contextmanager
