@@ -44,6 +44,7 @@ from edgemem.kernels import DoubleArray, FloatArray, metric_query, one_blas_thre
 __all__ = ["MIN_VARIANCE", "Metric", "Moments", "WhitenedQuery", "fit"]
 
 
+TAU, MAX_RANK = 0.95, 100  # the share of the variance that U is to explain, its columns at most
 MIN_VARIANCE = 1e-10
 """Unit rows whose mean squared distance to their mean is at most this are taken for identical.
 At 1e-10, float32's rounding (up to 6e-8 of a number) is about 1 % of the distances."""
@@ -87,18 +88,16 @@ class Metric:
         return WhitenedQuery(*metric_query(q, self.mean, self.inverse_diagonal, self.A.T))
 
 
-def fit(H: NDArray[Any], *, c: float = 3.0, tau: float = 0.95, max_rank: int = 100) -> Metric:
+def fit(H: NDArray[Any], *, c: float = 3.0) -> Metric:
     """The metric of the rows of H.
 
     H: (n, d) real numbers of any length; rows are normalised here (Algorithm 1, line 3). c: factor
-    of the ridge, λ = c·mean(σ²), 0.001 to 1000 (paper: 10). tau: share of the variance that U is to
-    explain, above 0 and at most 1 (paper: 0.95). max_rank: columns of U at most (paper: 100); 0
-    leaves the diagonal alone.
+    of the ridge, λ = c·mean(σ²), 0.001 to 1000 (paper: 10).
     Cost O(n·d² + d³). Raises ValueError on a wrong shape or parameter.
     """
     moments = Moments(H.shape[-1])
     moments.add(H)
-    return moments.fit(c=c, tau=tau, max_rank=max_rank)
+    return moments.fit(c=c)
 
 
 class Moments:
@@ -144,14 +143,10 @@ class Moments:
         self.sum += sum
         self.scatter += scatter
 
-    def fit(self, *, c: float = 3.0, tau: float = 0.95, max_rank: int = 100) -> Metric:
-        """The metric of all rows added; arguments as for the function `fit`. Cost O(d³)."""
+    def fit(self, *, c: float = 3.0) -> Metric:
+        """The metric of all rows added; c as for the function `fit`. Cost O(d³)."""
         if not 0.001 <= c <= 1000:  # beyond, float32 does not hold Σ⁻¹ for all rows
             raise ValueError(f"c is {c}; the ridge's factor must be 0.001 to 1000 (paper: 10)")
-        if not 0 < tau <= 1:
-            raise ValueError(f"tau is {tau}; it is a share of the variance, above 0 and at most 1")
-        if max_rank < 0:
-            raise ValueError(f"max_rank is {max_rank}; it must be 0 or more")
         mean = self.sum / max(self.count, 1)
         covariance = self.scatter / max(self.count, 1) - np.outer(mean, mean)
         variance = covariance.diagonal()
@@ -160,7 +155,7 @@ class Moments:
         else:
             inverse_diagonal = 1 / (variance + c * variance.mean())
             with one_blas_thread():
-                A = _correction(covariance, inverse_diagonal, tau, min(max_rank, self.count - 1))
+                A = _correction(covariance, inverse_diagonal, min(MAX_RANK, self.count - 1))
         return Metric(
             self.count,
             mean.astype(np.float32),
@@ -170,7 +165,7 @@ class Moments:
 
 
 def _correction(
-    covariance: DoubleArray, inverse_diagonal: DoubleArray, tau: float, max_rank: int
+    covariance: DoubleArray, inverse_diagonal: DoubleArray, max_rank: int
 ) -> DoubleArray:
     """A (d, r) of the module's formulas, computed from B = D^-1/2 U M_r^1/2.
 
@@ -179,7 +174,7 @@ def _correction(
     ascending, vectors = np.linalg.eigh(covariance)  # s²/N, and the right singular vectors
     M = np.maximum(ascending[::-1], 0)
     share = np.cumsum(M) / M.sum()
-    rank = min(int(np.searchsorted(share, tau)) + 1, max_rank, len(M))
+    rank = min(int(np.searchsorted(share, TAU)) + 1, max_rank, len(M))
     root = np.sqrt(inverse_diagonal)[:, None]
     B = root * vectors[:, ::-1][:, :rank] * np.sqrt(M[:rank])
     L = np.linalg.cholesky(np.eye(rank) + B.T @ B)
