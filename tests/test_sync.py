@@ -25,7 +25,7 @@ from edgemem.results import Entity, Picture, Scope
 from edgemem.store import NewRelation, Store, images
 from edgemem.store.receipts import add_mark, marks, remove_mark, set_never_send
 from edgemem.store.relations import relations
-from edgemem.store.sync import Version, begin, pack, take_in, unpack, versions
+from edgemem.store.sync import Version, begin, take_in, unpack, versions
 from edgemem.sync import exchange as module
 from edgemem.sync import pairing_code
 from edgemem.sync import sync as sync_memory
@@ -310,9 +310,9 @@ def test_a_history_that_comes_before_its_memory_waits_and_is_erased_with_it(
     a, b, folder = pair
     add(a, turn("t1"), memory("m1", "ZANZIBAR", sources=("t1",)))
     with a.snapshot() as connection:
-        early = pack(v for v in versions(connection, "1") if v.kind == "history" and "m1" in v.id)
+        early = [v for v in versions(connection, "1") if v.kind == "history" and "m1" in v.id]
     with b.transaction() as tx:
-        take_in(tx, [early], "there", {})
+        take_in(tx, early, "there", {})
     assert b.select("SELECT kind FROM sync_waiting") == [("history",)]
     assert b.history("m1") == []
     a.erase(["m1"])

@@ -272,29 +272,27 @@ def _with_image(connection: sqlite3.Connection, version: Version, folder: Path |
     return version._replace(body=json.dumps(row))
 
 
-def texts_to_embed(store: Store, changesets: Iterable[bytes]) -> list[str]:
+def texts_to_embed(store: Store, found: Versions) -> list[str]:
     """The search texts of memories (not deleted) that another embedder has embedded."""
     model = store.meta("embedder_model")
     if model is None:
         return []
-    bodies = (v.value for c in changesets for v in unpack(c) if v.kind == "memory")
+    bodies = (version.value for version in found if version.kind == "memory")
     return list({body[2] for body in bodies if body[-2] != model and body[10] is None})
 
 
 # -- taking in ---------------------------------------------------------------------------------
 
 
-def take_in(
-    tx: Transaction, changesets: Iterable[bytes], link: str, made: Mapping[str, Floats]
-) -> Taken:
-    """Store what is new in changesets of other devices.
+def take_in(tx: Transaction, found: Versions, link: str, made: Mapping[str, Floats]) -> Taken:
+    """Store what is new in the rows of other devices.
 
-    link: the place where they were found; their rows are not sent back to it. made: the vectors of
-    the `texts_to_embed`, by text.
+    link: the place where they were found; they are not sent back to it. made: the vectors of the
+    `texts_to_embed`, by text.
     """
     with tx.step() as connection:
         waited = [Version._make(row) for row in connection.execute("SELECT * FROM sync_waiting")]
-        new = _merge(connection, waited + [v for c in changesets for v in unpack(c)])
+        new = _merge(connection, waited + found)
         ((device, clock),) = connection.execute("SELECT device, clock FROM sync_self")
         seq = max(clock + 1, *(version.clock for version in new), 0)
         connection.execute("UPDATE sync_self SET clock = ?", (seq,))
