@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import unicodedata
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from edgemem.results import ONE_AT_A_TIME, Entity, Relation, Scope, utc_now
@@ -331,29 +332,24 @@ def _visible(scope: Scope, at: str | None, include_invalid: bool) -> tuple[list[
 
 def _merged(
     rows: Iterable[tuple[Any, ...]], scores: Mapping[str, float] | None = None
-) -> Iterable[Relation]:
+) -> Iterator[Relation]:
     """One relation for all rows with the same source, label, target and end.
 
     rows: of _RELATION. scores: of the memory whose id ends each row; the best one counts.
     """
-    found: dict[tuple[Any, ...], Relation] = {}
-    read: dict[str, tuple[str, ...]] = {}  # a fact's turns, by their JSON
+    read = cache(unpack_ids)  # facts of one turn have the same list
+    alike: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
     for row in rows:
-        key = (row[11], row[2], row[12], row[8])
-        if row[10] not in read:
-            read[row[10]] = unpack_ids(row[10])
-        turns = read[row[10]]
-        score = None if scores is None else scores[row[13]]
-        if (known := found.get(key)) is not None:
-            turns = tuple(dict.fromkeys((*known.turns, *turns)))
-            score = None if score is None else max(score, known.score or 0.0)
-            row = (known.id, *row[1:6], known.memory_id, known.valid_from, *row[8:])
-        found[key] = Relation(
-            id=row[0], source=row[1], relationship=row[2], destination=row[3],
-            source_type=row[4], destination_type=row[5], memory_id=row[6], valid_from=row[7],
-            valid_to=row[8], invalidated_by=row[9], turns=turns, score=score,
+        alike.setdefault((row[11], row[2], row[12], row[8]), []).append(row)
+    for told in alike.values():
+        id, source, label, target, source_type, target_type, memory, begins, ends, *_ = told[0]
+        yield Relation(
+            id=id, source=source, relationship=label, destination=target,
+            source_type=source_type, destination_type=target_type, memory_id=memory,
+            valid_from=begins, valid_to=ends, invalidated_by=told[-1][9],
+            turns=tuple(dict.fromkeys(turn for row in told for turn in read(row[10]))),
+            score=None if scores is None else max(scores[row[13]] for row in told),
         )  # fmt: skip
-    return found.values()
 
 
 def entity_ids(store: Store, names: Iterable[str], scope: Scope = EVERYBODY) -> list[int]:
