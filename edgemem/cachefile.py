@@ -3,16 +3,12 @@
 Knows files and their stamps, not their content. hnswlib writes its file in place, without fsync and
 without reporting a full disk, and crashes the process when it reads a damaged one. llama.cpp does
 not notice a damaged tensor. So the data is written to a temporary file, checked, synced and
-renamed. A stamp beside it holds its size and SHA-256, and both are compared before a read.
-
-    <db>.hnsw        what hnswlib wrote
-    <db>.hnsw.json   the stamp: one line of JSON with a checksum of itself
-    <db>.metric      what whitening.py wrote, with such a stamp
-    <model>.tuned    what llama.cpp wrote for runtime/tune.py, with such a stamp
+renamed. A stamp beside it, FILE.json, is one line of JSON with the data's size and SHA-256 and a
+checksum of itself; they are compared before a read.
 
 Beside a vault the data is sealed with the vault's key. A library that reads or writes by file name
-is given a file in memory. Only Linux has these, so elsewhere a vault has no caches. While such a
-cache is read, memory holds it twice. The only importer of filelock.
+is given a file in memory. Only Linux has these, so elsewhere a vault has no caches. The only
+importer of filelock.
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from edgemem.errors import StoreFull
 
@@ -42,6 +38,7 @@ __all__ = [
     "read_stamp",
     "readable",
     "replace_file",
+    "replacing",
     "stamp_for",
     "sync_folder",
     "write_temporary",
@@ -79,8 +76,7 @@ def write_temporary(
     """Lets `write` fill a new file beside `path`. Returns the file, and its size and checksum.
 
     write: is given the file's name. expected_bytes: before sealing; None if unknown. vault: seals
-    the data. Raises OSError if the size differs, as on a full disk, or if the file cannot be synced
-    or sealed.
+    the data. Raises OSError, also if the size differs, as on a full disk.
     """
     if vault is not None:
         with _in_memory() as name:
@@ -109,10 +105,9 @@ def write_temporary(
 
 
 def publish(temporary: Path, path: Path, stamp: Mapping[str, Any]) -> None:
-    """Renames a file from `write_temporary` to `path`, then writes its stamp.
+    """Renames a file from `write_temporary` to `path`, then its stamp. Raises OSError.
 
-    A process that dies in between leaves a file and a stamp that do not match, which no reader
-    accepts. Raises OSError.
+    No reader accepts what a process leaves that dies in between.
     """
     text = _stamp_text({"format": FORMAT, **stamp})
     new_stamp = stamp_path(temporary)
@@ -200,22 +195,30 @@ def _stamp_text(stamp: Mapping[str, Any]) -> bytes:
     return (json.dumps({"check": check, **stamp}, sort_keys=True) + "\n").encode()
 
 
-def replace_file(file: Path, data: bytes) -> None:
-    """Replaces a file by these bytes, atomically and synced, readable by its owner alone.
+@contextmanager
+def replacing(file: Path, mode: str = "wb", **how: Any) -> Iterator[IO[Any]]:
+    """Yields a new file that replaces `file` at the end of the block, unless an error ends it.
 
-    Raises OSError.
+    Atomic and synced; readable by its owner alone. how: as for `open`. Raises OSError.
     """
     handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.", suffix=".tmp")
     try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(data)
+        with open(handle, mode, **how) as out:
+            yield out
             out.flush()
             os.fsync(out.fileno())
         os.replace(temporary, file)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        with suppress(OSError):
+            os.unlink(temporary)
         raise
     sync_folder(file.parent)
+
+
+def replace_file(file: Path, data: bytes) -> None:
+    """Replaces a file by these bytes, as `replacing` does."""
+    with replacing(file) as out:
+        out.write(data)
 
 
 @contextmanager

@@ -5,8 +5,8 @@ keyring.
 
 The key is 32 random bytes that never change. A *way* is a copy of the key, sealed by
 XChaCha20-Poly1305. The wrapping key comes from a passphrase (Argon2id), from the system's keyring,
-or from a file that only its owner may read. So a new passphrase rewrites a few hundred bytes and no
-page. The recovery code is the key itself in letters; it opens the store without any other file.
+or from a file that only its owner may read. The recovery code is the key itself in letters; it
+opens the store without any other file.
 
 Subkeys derive from the key: one for SQLite's pages, one for each kind of file beside the store.
 """

@@ -407,7 +407,7 @@ def test_an_image_that_both_stores_have_gets_the_memories_of_both() -> None:
         one.export_jsonl(out)
         out.seek(0)
         two.import_jsonl(out)
-        assert {each.memory_id for each in images.shown_by(two.store, his.image.id)} == {
+        assert set(images.shown_by(two.store, his.image.id)) == {
             hers.id, his.id,
         }  # fmt: skip
 

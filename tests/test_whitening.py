@@ -11,7 +11,7 @@ from metrickit import assert_same_metric, cloud
 
 from edgemem.retrieval import metric as metric_module
 from edgemem.retrieval import whitening as module
-from edgemem.retrieval.metric import REFIT_SHARE, Moments
+from edgemem.retrieval.metric import Moments
 from edgemem.retrieval.vectors import Rows, Vectors
 from edgemem.retrieval.whitening import (
     AT_ONCE,
@@ -19,6 +19,7 @@ from edgemem.retrieval.whitening import (
     KEPT,
     MAX_GONE_SHARE,
     MIN_VECTORS,
+    REFIT_SHARE,
     Whitening,
 )
 

@@ -184,8 +184,7 @@ def retell(tx: Transaction, photos: Iterable[Retold]) -> None:
 
 
 def _showing(memory: Memory, id: str) -> list[MemoryItem]:
-    ids = [shown.memory_id for shown in images.shown_by(memory.store, id)]
-    return [*memory.store.get(ids).values()]
+    return [*memory.store.get(images.shown_by(memory.store, id)).values()]
 
 
 def _reworded(memory: Memory, item: MemoryItem, known: Picture) -> dict[str, Any]:

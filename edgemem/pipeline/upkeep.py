@@ -9,9 +9,8 @@ import base64
 import json
 import logging
 import os
-import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from edgemem import graph, kernels
 from edgemem import vault as vaults
 from edgemem.budget import Plan
+from edgemem.cachefile import replacing
 from edgemem.errors import InputError, StoreCorrupt, StoreFull
 from edgemem.inputs import holds_nul, of_type
 from edgemem.pipeline.ingest import EXTRACT
@@ -195,31 +195,19 @@ def _replacing(file: str | Path | IO[str]) -> Iterator[IO[str]]:
             raise TypeError(f"file must be a path or an open text file, not {type(file).__name__}")
         yield file
         return
-    temporary: str | None = None
     path = _usable(file)
     try:
         if path.exists() and not path.is_file():  # a pipe or a terminal
             with path.open("w", encoding="utf-8", newline="\n") as out:
                 yield out
             return
-        handle, temporary = tempfile.mkstemp(
-            dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"
-        )
-        with open(handle, "w", encoding="utf-8", newline="\n") as out:
+        with replacing(path, "w", encoding="utf-8", newline="\n") as out:
             yield out
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(temporary, path)
-        temporary = None
     except OSError as exc:
         raise StoreFull(
             f"cannot write the export to {path} ({exc.strerror or exc}); check that its folder is "
             "there, writable and has room, or choose another path"
         ) from exc
-    finally:
-        if temporary is not None:
-            with suppress(OSError):
-                os.unlink(temporary)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Maps one model's vectors to another's, fitted on the vectors of texts that both have embedded.
 
-Knows arrays; no text, no model, no store. MemAdapter (2.2.2, Algorithm 1) trains a network for this
+Knows arrays only. MemAdapter (2.2.2, Algorithm 1) trains a network for this
 with a contrastive loss, Eq. 9. Departs from it: a rotation in closed form. The negatives of Eq. 9
 do not depend on the trained map λ, so they only scale the gradient of the positive pair. With
 negatives that depend on λ, mapped vectors do not lie where native ones do (bench/LOG.md).

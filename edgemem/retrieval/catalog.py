@@ -1,10 +1,8 @@
 """What a search needs of each memory beside its vectors and words, in columns by memory number.
 
 The columns say whose a memory is, until when it is valid, who said it, and its place in the
-conversation: which turns were said just before and after it. A memory's number is its rowid in the
-store. Rowids are never reused, so the columns are as long as the highest rowid. No locks:
-retrieval/search.py holds them. The columns that `allowed` reads are overwritten in place, so
-`allowed` must be called under the lock.
+conversation. A memory's number is its rowid in the store. No locks: retrieval/search.py holds them.
+The columns that `allowed` reads are overwritten in place, so call it under the lock.
 """
 
 from __future__ import annotations
@@ -27,9 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Catalog", "Places"]
 
 
-SESSION_GAP_S = 3600.0
-"""Turns further apart than this belong to two conversations."""
-
+SESSION_GAP_S = 3600.0  # turns further apart belong to two conversations
 NOBODY = 0  # no memory has this number
 UNUSED = -1  # the code of a string that never occurred
 _ROLE = "\0"  # prefix of a role that is used as the speaker because no name is given
@@ -119,8 +115,7 @@ class Catalog:
             self._place(new)
 
     def _write(self, changes: Changes, rowids: IntArray, known: BoolArray) -> None:
-        """Write the changed memories' columns, except their places. known: (n,) bool, the rowids
-        that had a place before."""
+        """Write the changed memories' columns, except places. known: (n,) bool, which had one."""
         column = self._column
         if known.any():
             column.replace("speaker")

@@ -3,14 +3,14 @@
 The only importer of hnswlib, whose index this module calls the graph. The graph holds copies of the
 table's vectors and is dropped if one of them changes. So it can make an answer incomplete, but
 never wrong. Where it proposes too few memories, the exact scan answers. int8 vectors get no graph,
-because hnswlib would store them as floats; they are always scanned.
+because hnswlib would store them as floats.
 
-The graph only grows and may lag behind the table. Rows newer than its last label are scanned
-exactly, and removed rows (ghosts) are filtered out of its proposals. The graph is rebuilt when too
-many of its rows are ghosts. Of equal vectors ("ok", "thanks") it holds only the first COPIES, as
-they would fill each other's lists of neighbours, and other rows would no longer be reached. The
-rest are scanned, too. hnswlib must not be searched while rows are added: `_graph_lock`
-prevents that, and a search that does not get the lock within GRAPH_WAIT_S scans instead.
+The graph only grows and may lag behind the table. Rows newer than its last label are scanned, and
+removed rows (ghosts) are filtered out of its proposals; with too many of them it is rebuilt. Of
+equal vectors ("ok", "thanks") it holds only the first COPIES, as they would fill each other's lists
+of neighbours, and other rows would no longer be reached. The rest are scanned, too. hnswlib must
+not be searched while rows are added: `_graph_lock` prevents that, and a search that does not get
+the lock within GRAPH_WAIT_S scans instead.
 
 Source: Malkov and Yashunin 2018 (HNSW), as hnswlib 0.8.0 has it. Departs from it in never using its
 deletion marks: a search must see one state of the store, so it filters by its own view.
@@ -83,10 +83,10 @@ class IndexView:
     def search(self, query: FloatArray, k: int) -> tuple[IntArray, FloatArray, Method]:
         """The k best memories; a memory's score is that of its best vector.
 
-        query: (dim,) float32, finite. Returns the memories' rowids (m,) int64 and scores (m,)
-        float32, m <= k, best first, and the method used. "exact" is exact; "hnsw" may miss some;
-        "int8" scores rounded vectors and may miss some of the lowest ranks. Equal scores: the
-        earlier stored first. Raises ValueError on a wrong shape or k < 1.
+        query: (dim,) float32, finite. Returns rowids (m,) int64 and scores (m,) float32, m <= k,
+        best first, equal ones by age, and the method used. "hnsw" may miss some; "int8" scores
+        rounded vectors and may miss some of the lowest ranks. Raises ValueError on a wrong shape or
+        k < 1.
         """
         query = self._index._check_query(query, k)
         if self._graph is not None and self.table.count > self._index.crossover:
@@ -145,8 +145,8 @@ class VectorIndex:
     """The vectors of one store, searchable from several threads.
 
     dim: numbers in a vector. dtype: how they are stored, see vectors.py. ef_search: as in HNSW.
-    crossover: above this many candidates the graph is asked. Vectors should have length 1: the
-    score is the inner product, and HNSW finds poorly among vectors of very different lengths.
+    crossover: above this many candidates the graph is asked. Vectors should have length 1, as the
+    score is the inner product.
     """
 
     def __init__(
@@ -192,9 +192,8 @@ class VectorIndex:
     def apply(self, changes: Changes) -> None:
         """Apply the store's changes. A search sees all of them or none.
 
-        Changes older than the index's generation are ignored, so threads may race to apply
-        theirs. Full changes are always applied, because a backup may have been restored. Raises
-        ValueError if the vectors have another dimension.
+        Changes older than the index's generation are ignored, unless they are full: a backup may
+        have been restored. Raises ValueError if the vectors have another dimension.
         """
         with self._lock:
             if changes.generation < self.generation and not changes.full:
@@ -207,10 +206,7 @@ class VectorIndex:
     def exact_search(
         self, query: FloatArray, k: int, allowed: BoolArray
     ) -> tuple[IntArray, FloatArray]:
-        """As `IndexView.search`, always by scanning: the reference for the graph's recall.
-
-        The reference for an int8 index is this search in a float32 index.
-        """
+        """As `IndexView.search`, always by scanning: the reference for the graph's recall."""
         query = self._check_query(query, k)
         with self._lock:
             table = self._table.view(allowed)
@@ -220,9 +216,8 @@ class VectorIndex:
         """A snapshot of the index for one search.
 
         allowed: (m,) bool by memory number, which memories may be found; m must exceed the highest
-        number applied. Or the `table` of an earlier view, if nothing was applied since.
-        Above `crossover` live vectors, the first view starts building the graph in another thread;
-        searches are exact meanwhile.
+        number applied. Or the `table` of an earlier view, if nothing was applied since. Above
+        `crossover` live vectors, a view lets another thread build the graph that is missing.
         """
         with self._lock:
             graph = self._graph
@@ -242,8 +237,8 @@ class VectorIndex:
     def build_hnsw(self, *, num_threads: int = -1) -> bool:
         """Bring the graph up to date now, in this thread: seconds for each 10,000 vectors.
 
-        num_threads: -1 for all cores. Returns whether a graph now holds every live vector. It does
-        not if dtype is int8, no vector is live, or `close` or a changed vector interrupted it.
+        num_threads: -1 for all cores. Returns whether a graph now holds every live vector: not if
+        dtype is int8, no vector is live, or `close` or a changed vector interrupted it.
         """
         if self.dtype == "int8":
             return False
@@ -261,13 +256,11 @@ class VectorIndex:
     def save(
         self, path: Path, *, generation: int, model_id: str, vault: Vault | None = None
     ) -> bool:
-        """Write the graph as a cache file that holds no removed vector.
+        """Write the graph as a cache file that holds no removed vector; may build it first.
 
-        generation: the store's, which this index must have applied. vault: seals the file. Adds the
-        rows that the graph lacks, or rebuilds it if it holds ghosts, so this may take seconds.
-        Returns whether a file was written. None is written if there are too few vectors (an older
-        file is removed), the store moved on, `close` was called, or the disk failed. Never raises
-        OSError.
+        generation: the store's, which this index must have applied. vault: seals the file. Returns
+        whether a file was written: not if there are too few vectors (an older file is removed), the
+        store moved on, `close` was called, or the disk failed. Never raises OSError.
         """
         with self._build_lock:
             with self._lock:
@@ -338,8 +331,6 @@ class VectorIndex:
                 self._graph = _Graph(index, last_label, count, epoch, copies)
             return True
 
-    # Below: internals. One that accesses fields without locking says which lock its caller holds.
-
     def _check_query(self, query: FloatArray, k: int) -> FloatArray:
         query = np.ascontiguousarray(query, np.float32)
         if query.shape != (self.dim,):
@@ -404,16 +395,14 @@ class VectorIndex:
         try:
             with self._build_lock:
                 # One thread: a chat may be running meanwhile.
-                self._build(anew=False, num_threads=1, stop=self._must_stop)
+                alive = threading.main_thread().is_alive
+                self._build(anew=False, num_threads=1, stop=lambda: self._closed or not alive())
         except Exception:
             log.warning("the HNSW graph could not be built; scanning goes on", exc_info=True)
             self._worker_failed = True
         finally:
             with self._lock:
                 self._worker = None
-
-    def _must_stop(self) -> bool:
-        return self._closed or not threading.main_thread().is_alive()
 
     def _build(self, *, anew: bool, num_threads: int, stop: Callable[[], bool]) -> bool:
         """Build the graph or add what it lacks. The caller holds `_build_lock`."""

@@ -56,8 +56,7 @@ MAX_GRAMS = 8 * MAX_WORDS
 def search_text(text: str, *, speaker: str | None = None, when: str | None = None) -> str:
     """What is indexed of a memory: who said it, the text, and the day it speaks of.
 
-    when: ISO-8601. The day is written as people ask for it ("8 May 2023"). Questions name the
-    speaker and the month more often than any other word.
+    when: ISO-8601. The day is written as people ask for it ("8 May 2023").
     """
     said = f"{speaker}: {text}" if speaker else text
     return f"{said}\n{day_text(local_time(when))}" if when else said
@@ -74,8 +73,7 @@ def embedded_text(search_text: str) -> str:
 def query_words(query: str) -> list[str]:
     """The words of a query that are worth looking for, each once, at most 32.
 
-    Stop words are left out, since with them a search reads most of the index. A query of stop words
-    alone keeps them.
+    Stop words are left out, except of a query that has no other words.
     """
     return list(dict.fromkeys(content_words(query) or words(query)))[:MAX_WORDS]
 
@@ -137,8 +135,7 @@ class Seen:
 class View:
     """A snapshot of the postings of some terms.
 
-    of: the document of each slot; ascending: whether these ascend; slot_of: the slot of each
-    document.
+    of: the document of each slot; ascending: whether these ascend. slot_of: the reverse.
     """
 
     query: Bm25Query
@@ -197,10 +194,6 @@ class Postings:
         self._left = 0  # entries of the pool that terms have moved away from
         self._ascending = True  # slots ascend with their documents
 
-    def __len__(self) -> int:
-        """How many documents there are."""
-        return self._live_count
-
     @property
     def doc_end(self) -> int:
         """One more than the highest document number so far; a mask needs as many entries."""
@@ -255,9 +248,8 @@ class Postings:
     ) -> None:
         """Remove documents, and add new or changed ones.
 
-        removed: numbers; unknown ones are ignored. docs: numbers >= 1, each once; a known document
-        is replaced. terms: for each of docs, the count of each term (>= 1). Cost O(postings of
-        docs), occasionally a copy of all.
+        removed: numbers; unknown ones are ignored. docs: numbers >= 1, each once. terms: for each
+        of docs, the count of each term (>= 1). Cost O(postings of docs), rarely a copy of all.
         """
         numbers = np.asarray(docs, np.int64).reshape(-1)
         self._drop(np.concatenate([np.asarray(list(removed), np.int64), numbers]))
@@ -412,10 +404,7 @@ class Postings:
 
 
 def _room(sizes: IntArray) -> IntArray:
-    """Entries to reserve: an eighth more and one, but none more for a term of one memory.
-
-    Half of all terms are in one memory only.
-    """
+    """Entries to reserve: an eighth more and one, but none more for a term of one memory."""
     return sizes + sizes // 8 + (sizes > 1)
 
 

@@ -1,7 +1,7 @@
 """The low-rank Mahalanobis metric of a set of embeddings, inverted exactly by Woodbury.
 
-Knows arrays only: no store, no index, no memories, no threads. Cosine treats all directions alike;
-this metric shrinks those in which all memories look the same (hubs) and keeps the others.
+Knows arrays only. Cosine treats all directions alike; this metric shrinks those in which all
+memories look the same (hubs) and keeps the others.
 
 Source: CoreMem, section 3.2, eq. 1, eq. 2 and Algorithm 1, with the paper's letters. For unit rows
 H (N, d), their mean μ and variance σ² per dimension, ridge λ = c·mean(σ²), D = σ² + λ, U (d, r) the
@@ -17,11 +17,7 @@ Departures from the paper:
 - Line 10 adds λ to M_r. λ is in D already; added twice it would blur the directions that U keeps.
 - c is 3 instead of 10, from Hit@10 on LoCoMo (bench/hubness.py).
 Kept from the paper: along U a variance counts twice, in M_r and through σ² in D. So Σ is not the
-covariance plus a ridge, and is stretched further along U. The ranking is as good with D = λ alone
-(bench/LOG.md, 2026-11-22).
-
-Fit one metric for each user, on the rows that a search may see. Its Hit@10 is above that of one
-metric for all conversations, and both are above the cosine's (bench/LOG.md, 2026-11-22).
+covariance plus a ridge, and is stretched further along U.
 
 Σ⁻¹ is linear in the query, so a query is transformed once, q' = Σ⁻¹(q − μ) in O(d·r), and a memory
 costs one dot product q'·h.
@@ -45,20 +41,15 @@ from numpy.typing import NDArray
 
 from edgemem.kernels import DoubleArray, FloatArray, metric_query, one_blas_thread
 
-__all__ = ["MIN_VARIANCE", "REFIT_SHARE", "Metric", "Moments", "WhitenedQuery", "fit"]
+__all__ = ["MIN_VARIANCE", "Metric", "Moments", "WhitenedQuery", "fit"]
 
 
+TAU, MAX_RANK = 0.95, 100  # the share of the variance that U is to explain, its columns at most
 MIN_VARIANCE = 1e-10
 """Unit rows whose mean squared distance to their mean is at most this are taken for identical.
-
 At 1e-10, float32's rounding (up to 6e-8 of a number) is about 1 % of the distances."""
 
-REFIT_SHARE = 0.1
-"""Fit again when more rows than this share of the last fit's count were added or removed since
-(bench/LOG.md, 2026-11-22)."""
-
-BLOCK = 512
-"""Rows processed at once: their copies take a MB or two, and other threads run in between."""
+BLOCK = 512  # rows processed at once, so that other threads run in between
 
 
 class WhitenedQuery(NamedTuple):
@@ -97,27 +88,23 @@ class Metric:
         return WhitenedQuery(*metric_query(q, self.mean, self.inverse_diagonal, self.A.T))
 
 
-def fit(H: NDArray[Any], *, c: float = 3.0, tau: float = 0.95, max_rank: int = 100) -> Metric:
+def fit(H: NDArray[Any], *, c: float = 3.0) -> Metric:
     """The metric of the rows of H.
 
     H: (n, d) real numbers of any length; rows are normalised here (Algorithm 1, line 3). c: factor
-    of the ridge, λ = c·mean(σ²), 0.001 to 1000 (paper: 10). tau: share of the variance that U is to
-    explain, above 0 and at most 1 (paper: 0.95). max_rank: columns of U at most (paper: 100); 0
-    leaves the diagonal alone.
+    of the ridge, λ = c·mean(σ²), 0.001 to 1000 (paper: 10).
     Cost O(n·d² + d³). Raises ValueError on a wrong shape or parameter.
     """
     moments = Moments(H.shape[-1])
     moments.add(H)
-    return moments.fit(c=c, tau=tau, max_rank=max_rank)
+    return moments.fit(c=c)
 
 
 class Moments:
     """Count, sum and scatter Σ h hᵀ of unit rows: all that a fit needs, kept up to date exactly.
 
-    This replaces the paper's SVD of all rows, and a merge of low-rank parts, which drifts. d is a
-    few hundred, so the whole second moment is small, 8·d² bytes (1.2 MB at d = 384). `fit` needs
-    one eigendecomposition of the covariance, O(d³), whatever N is. Adding n rows costs O(n·d²).
-    All in float64.
+    This replaces the paper's SVD of all rows. d is a few hundred, so the scatter is small, and
+    `fit` needs one eigendecomposition of the covariance, whatever N is. All in float64.
 
     count: N, without rows that are not finite or all zero. sum: (d,). scatter: (d, d).
     """
@@ -138,7 +125,7 @@ class Moments:
         return moments
 
     def add(self, rows: NDArray[Any]) -> None:
-        """Add rows (n, d), normalised here. Raises ValueError on another shape."""
+        """Add rows (n, d), normalised here. Cost O(n·d²). Raises ValueError on another shape."""
         rows = np.asarray(rows)
         if rows.ndim != 2 or rows.shape[1] != self.dim:
             raise ValueError(f"rows have shape {rows.shape}; (n, {self.dim}) is needed")
@@ -156,14 +143,10 @@ class Moments:
         self.sum += sum
         self.scatter += scatter
 
-    def fit(self, *, c: float = 3.0, tau: float = 0.95, max_rank: int = 100) -> Metric:
-        """The metric of all rows added; arguments as for the function `fit`. Cost O(d³)."""
+    def fit(self, *, c: float = 3.0) -> Metric:
+        """The metric of all rows added; c as for the function `fit`. Cost O(d³)."""
         if not 0.001 <= c <= 1000:  # beyond, float32 does not hold Σ⁻¹ for all rows
             raise ValueError(f"c is {c}; the ridge's factor must be 0.001 to 1000 (paper: 10)")
-        if not 0 < tau <= 1:
-            raise ValueError(f"tau is {tau}; it is a share of the variance, above 0 and at most 1")
-        if max_rank < 0:
-            raise ValueError(f"max_rank is {max_rank}; it must be 0 or more")
         mean = self.sum / max(self.count, 1)
         covariance = self.scatter / max(self.count, 1) - np.outer(mean, mean)
         variance = covariance.diagonal()
@@ -172,7 +155,7 @@ class Moments:
         else:
             inverse_diagonal = 1 / (variance + c * variance.mean())
             with one_blas_thread():
-                A = _correction(covariance, inverse_diagonal, tau, min(max_rank, self.count - 1))
+                A = _correction(covariance, inverse_diagonal, min(MAX_RANK, self.count - 1))
         return Metric(
             self.count,
             mean.astype(np.float32),
@@ -182,7 +165,7 @@ class Moments:
 
 
 def _correction(
-    covariance: DoubleArray, inverse_diagonal: DoubleArray, tau: float, max_rank: int
+    covariance: DoubleArray, inverse_diagonal: DoubleArray, max_rank: int
 ) -> DoubleArray:
     """A (d, r) of the module's formulas, computed from B = D^-1/2 U M_r^1/2.
 
@@ -191,7 +174,7 @@ def _correction(
     ascending, vectors = np.linalg.eigh(covariance)  # s²/N, and the right singular vectors
     M = np.maximum(ascending[::-1], 0)
     share = np.cumsum(M) / M.sum()
-    rank = min(int(np.searchsorted(share, tau)) + 1, max_rank, len(M))
+    rank = min(int(np.searchsorted(share, TAU)) + 1, max_rank, len(M))
     root = np.sqrt(inverse_diagonal)[:, None]
     B = root * vectors[:, ::-1][:, :rank] * np.sqrt(M[:rank])
     L = np.linalg.cholesky(np.eye(rank) + B.T @ B)

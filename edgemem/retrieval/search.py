@@ -1,13 +1,11 @@
 """From a query and its vector to scored memories: candidates, features, one score, no repetition.
 
 `Memories` holds all memories of a store as a search sees them: vectors, words, places in a
-conversation, metrics. `apply` brings all of these to the store's next generation at once, so a
-search sees one generation of them.
+conversation, metrics. `apply` brings all of these to the store's next generation at once.
 
-The score is the probability that a memory answers a query. Its weights are in data/fusion.json,
-which `python -m bench.fit_fusion` writes. The score is absolute: it depends on the query, the
-memory, its neighbours, the words' rarity and the number of memories, never on how the other
-candidates compare. So a threshold means the same for every query.
+The score is the probability that a memory answers a query, by the weights in data/fusion.json,
+which `python -m bench.fit_fusion` writes. It never depends on how other candidates compare, so a
+threshold means the same for every query.
 """
 
 from __future__ import annotations
@@ -123,8 +121,7 @@ def reliability() -> dict[str, dict[str, list[dict[str, float]]]]:
     """How often memories of about the same score answer the question: a reliability diagram.
 
     By retrieval ("fast", "careful") and conversations ("locomo", "written"), a row for each range
-    of scores: how many memories, their mean score, the share of them that are evidence. Each
-    conversation is scored, under a metric, with weights fitted on the others.
+    of scores: how many memories, their mean score, the share of them that are evidence.
     """
     found: dict[str, dict[str, list[dict[str, float]]]] = _fitted()["reliability"]
     return found
@@ -144,9 +141,9 @@ def probability(logits: NDArray[Any]) -> FloatArray:
 def parts_of(weights: Weights, features: Sequence[float]) -> dict[str, float]:
     """What each feature of one memory contributes to its score; the parts add up to the score.
 
-    "base" is the score of all features at 0. The rest of the score is shared in proportion to the
-    terms of the sum inside the logistic function: the integrated gradients from 0 (Sundararajan et
-    al. 2017), which for a function of a sum are just that. A part may be negative.
+    "base" is the score of all features at 0. The rest is shared in proportion to the terms of the
+    sum inside the logistic function: the integrated gradients from 0 (Sundararajan et al. 2017). A
+    part may be negative.
     """
     terms = weights.weights.astype(np.float64) * np.asarray(features, np.float64)
     total = float(terms.sum())
@@ -161,10 +158,7 @@ NEAREST = 100
 """How many memories the vectors propose, and how many the words; with their neighbours in the
 conversation these are the candidates."""
 
-MATCHED = 100
-"""How many candidates, the best by the fast score, a careful search compares token by token. More
-do not change what is found: bench/LOG.md."""
-
+MATCHED = 100  # candidates, the best by the fast score, that a careful search compares by tokens
 KEPT_VISIBLE = 4  # cached `_Visible`s; each takes a few bytes for every memory
 MAX_TOKENS = 64  # of a memory that count as its length; a pasted page is no answer to everything
 UNREAD = {"cosine": 0.5, "metric": 3.5}
@@ -184,8 +178,7 @@ class Candidates:
     search.
 
     A candidate without token vectors is scored without matches, with the weights of a fast search.
-    It is ranked among the others, since both scores are probabilities. If the whole query were
-    scored that way, one memory that waits for its vectors would cost all others their matches.
+    It is ranked among the others, since both scores are probabilities.
     """
 
     rowids: IntArray
@@ -257,7 +250,7 @@ class Memories:
         self._catalog = Catalog()
         self._postings = Postings()
         self._grams: Postings | None = None  # the same by grams, made when first needed
-        self._timed: BoolArray | None = None  # cache of `_timed_slots`, cleared by `apply`
+        self._timed: BoolArray | None = None  # which slots say when, made likewise
         self._visibles: OrderedDict[tuple[Scope, frozenset[str] | None], _Visible] = OrderedDict()
 
     @property
@@ -322,8 +315,8 @@ class Memories:
         vector: (dim,) float32, the query's, of length 1; None if the embedder cannot read it, and
         then all memories get the similarity UNREAD. rowids: only these, which match `query.where`.
         Candidates are the nearest vectors and the best by BM25, max(100, 2 `top_k`) of each, and
-        the turns beside those. A query in another language than English is matched by grams. Their
-        features are rescaled to those of words, on which the weights were fitted.
+        the turns beside those. A query in another language than English is matched by grams, whose
+        features are rescaled to those of words.
         """
         wanted = max(NEAREST, 2 * query.top_k)
         other = is_other_language(query.text)
@@ -332,12 +325,17 @@ class Memories:
         with self._lock:
             visible = self._visible(query, rowids)
             allowed, places = visible.allowed, self._catalog.places()
+            timed = None
             if other:
-                grams = self._in_grams()
-                lexical, timed = grams.view(terms, grams.seen(allowed)), None
+                if self._grams is None:
+                    self._grams = self._postings.in_grams()
+                lexical = self._grams.view(terms, self._grams.seen(allowed))
             else:
                 lexical = self._postings.view(terms, visible.seen)
-                timed = self._timed_slots() if asks_when(query.text) else None
+                if asks_when(query.text):
+                    if self._timed is None:
+                        self._timed = self._postings.having(time_terms())
+                    timed = self._timed
             view = self.vectors.view(visible.table)
             named = self._catalog.speakers_named(names, visible.speakers)
             # Outside the lock another thread may replace the catalog's columns.
@@ -391,18 +389,6 @@ class Memories:
             if len(self._visibles) > KEPT_VISIBLE:
                 self._visibles.popitem(last=False)
         return visible
-
-    def _in_grams(self) -> Postings:
-        """The postings by grams. The caller holds the lock."""
-        if self._grams is None:
-            self._grams = self._postings.in_grams()
-        return self._grams
-
-    def _timed_slots(self) -> BoolArray:
-        """Which slots say when something was: `Postings.having`. The caller holds the lock."""
-        if self._timed is None:
-            self._timed = self._postings.having(time_terms())
-        return self._timed
 
     def _metric(
         self, scope: Scope, view: IndexView, generation: int, of_user: Callable[[str], BoolArray]
@@ -508,10 +494,10 @@ def find(
 ) -> tuple[list[Scored], int]:
     """The `top_k` best live memories, best first, and how many were scored.
 
-    vector: (dim,) float32, the query's, or None as for `Memories.candidates`. tokens: its token
-    vectors, for a careful search. With `query.where` or `query.at`, the store first selects the
-    memories that are searched. A turn and the facts taken from it are never both found: whichever
-    ranks first excludes the other. An image is found even after its turn.
+    vector: as for `Memories.candidates`. tokens: for a careful search. With `query.where` or
+    `query.at`, the store first selects the memories that are searched. A turn and the facts taken
+    from it are never both found: whichever ranks first excludes the other. An image is found even
+    after its turn.
     """
     refresh(store, memories)
     rowids = None
@@ -586,8 +572,7 @@ def match(store: Store, query: QueryTokens, around: IntArray) -> FloatArray:
     """Late interaction: the columns MATCHES of each candidate, (n, len(MATCHES)) float32.
 
     around: (n, AROUND) int64, from `kernels.beside`. NaN for a candidate without token vectors.
-    The token vectors are read from the store and not cached between searches, so no search finds
-    what was erased.
+    These are read from the store for each search, so none finds what was erased.
     """
     three = around[:, [0, 3, 4]]  # itself, and the turns just before and after
     memories = three.ravel().tolist()

@@ -1,9 +1,8 @@
 """The vectors of a store in memory, and the growing arrays (`Columns`) that all of retrieval uses.
 
-Vectors are float32, or int8 with a scale for each row. An int8 row takes d + 4 bytes in place of
-4·d. Its results are close to those of float32, not the same, because the rows are rounded. The
-first scan rounds the query too; its best 4·k rows are scored again with the query in floats. The
-store keeps the floats.
+Vectors are float32, or int8 with a scale for each row, d + 4 bytes in place of 4·d. A scan of int8
+rounds the query too; its best 4·k rows are scored again with the query in floats. The store keeps
+the floats.
 
 A row is one vector; a memory with a long text has several. Rows are sorted by label. A removed row
 stays, marked as not live, until more than a quarter of all rows are dead; then the live rows are
@@ -307,10 +306,9 @@ class VectorTable:
         return came_back or not same_owner
 
     def _link(self, start: int, left: IntArray) -> None:
-        """Link the live rows from `start` on into one chain for each memory.
+        """Link the live rows from `start` on into one chain for each memory; from 0, in new arrays.
 
-        With start 0, all chains are linked again, in new arrays. left: memories whose rows before
-        `start` are all gone.
+        left: memories whose rows before `start` are all gone.
         """
         at = np.flatnonzero(self.column("live")[start:]) + start
         rowids = self.column("rowids")[at]

@@ -1,13 +1,13 @@
 """Which metric a search uses: its user's own if they have enough memories, else that of all users.
 
 A metric is fitted when a search first needs it, and again when enough vectors were added or removed
-since. A small set is fitted at once (milliseconds), a large one in another thread while searches
-use the previous metric, or the plain cosine if there is none. The formulas are in metric.py.
+since. A small set is fitted at once, a large one in another thread while searches use the previous
+metric, or the plain cosine if there is none.
 
-`save` and `load` keep the metrics of large sets in a file beside the store, so that a start need
-not fit them again. The file reveals the vectors that its metrics were fitted on. So it is written
-without removed vectors, and whoever erases a vector removes the file. It is a cache (cachefile.py):
-a file that is damaged, or of another store, model, dtype or layout, is refused as a whole.
+`save` and `load` keep the metrics of large sets in a cache file beside the store. The file reveals
+the vectors that its metrics were fitted on. So it is written without removed vectors, and whoever
+erases a vector removes the file. A file that is damaged, or of another store, model, dtype or
+layout, is refused as a whole.
 
 The data is a NumPy .npz. `keys` is a JSON list of user ids (null: everybody). The i-th key has a
 metric, `mean_i`, `inverse_diagonal_i` and `A_i`; its moments, `count_i`, `sum_i` and `scatter_i`;
@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from edgemem import cachefile
 from edgemem.kernels import IntArray
-from edgemem.retrieval.metric import BLOCK, REFIT_SHARE, Metric, Moments
+from edgemem.retrieval.metric import BLOCK, Metric, Moments
 from edgemem.retrieval.vectors import Vectors
 from edgemem.vault import Vault
 
@@ -47,6 +47,7 @@ EVERYBODY: Key = None
 """The key of the metric of all memories; the other keys are user ids."""
 
 MIN_VECTORS = 64  # fewer make no metric worth having: bench/LOG.md
+REFIT_SHARE = 0.1  # share of the fitted vectors beyond which added and removed ones ask for a fit
 AT_ONCE = 4096  # up to this many vectors are fitted inside the search that needs the metric
 MAX_GONE_SHARE = 0.05  # share of removed vectors up to which moments are added to, not rebuilt
 KEPT = 16  # keys whose metrics are cached, the most recently used
@@ -70,8 +71,7 @@ class Fitted:
     def is_stale(self, labels: IntArray) -> bool:
         """Whether too many vectors were added or removed since the fit. labels: the live ones now.
 
-        It only counts labels, because the first search after each write asks: comparing them takes
-        milliseconds.
+        It only counts labels, because the first search after each write asks.
         """
         known = int(np.searchsorted(labels, self.labels[-1], "right"))
         changed = len(labels) - known + max(0, len(self.labels) - known)
@@ -94,7 +94,7 @@ class Whitening:
         """The metric of a key, None while there is none.
 
         generation: of the data searched; whether a fit is due is only checked when it has changed.
-        vectors: returns the key's live vectors at that generation.
+        vectors: returns the key's live vectors then.
         """
         with self._lock:
             fitted = self._fitted.get(key)
@@ -124,10 +124,9 @@ class Whitening:
             self._checked.popitem(last=False)
 
     def _large(self, vectors: Callable[[Key], Vectors]) -> dict[Key, Fitted]:
-        """The metrics of large sets, each fitted on live vectors only.
+        """The metrics of large sets, each fitted on live vectors only, perhaps now.
 
-        vectors: returns a key's live vectors. A metric that was fitted on removed vectors too is
-        fitted again, and a fit under way is waited for, so this may take seconds.
+        vectors: returns a key's live vectors.
         """
         self.wait()
         with self._lock:
@@ -152,10 +151,10 @@ class Whitening:
     ) -> bool:
         """Write the metrics of large sets; may fit some again, which takes seconds.
 
-        vectors: returns a key's live vectors; none may be erased meanwhile. stamp: what the file is
-        for: the store's generation, the model, dim and dtype. vault: seals the file. Returns
-        whether a file was written. None is written if there is no large set (an older file is
-        removed) or the disk failed. Never raises OSError.
+        vectors: returns a key's live vectors; none may be erased meanwhile. stamp: the store's
+        generation, the model, dim and dtype. vault: seals the file. Returns whether a file was
+        written: not if there is no large set (an older file is removed) or the disk failed. Never
+        raises OSError.
         """
         try:
             metrics = self._large(vectors)

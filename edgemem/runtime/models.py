@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
-import tempfile
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import edgemem
+from edgemem.cachefile import replacing
 from edgemem.config import data_dir
 from edgemem.errors import ModelError, ModelNotFound
 from edgemem.runtime.machine import read_cached, write_cached
@@ -267,29 +267,22 @@ def _store(
 ) -> None:
     """Write the blocks beside the target, check them, and only then give them its name."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{model.file}-")
     digest, done = hashlib.sha256(), 0
-    try:
-        with os.fdopen(handle, "wb") as out:
-            for block in blocks:
-                out.write(block)
-                digest.update(block)
-                done += len(block)
-                if done > model.size_bytes:
-                    break
-                if progress is not None:
-                    progress(done, model.size_bytes)
-            out.flush()
-            os.fsync(out.fileno())
+    with replacing(target) as out:
+        for block in blocks:
+            out.write(block)
+            digest.update(block)
+            done += len(block)
+            if done > model.size_bytes:
+                break
+            if progress is not None:
+                progress(done, model.size_bytes)
         if digest.hexdigest() != model.sha256:
             raise ModelError(
                 f"What was fetched for {model.name} is not it: {done} bytes with sha256 "
                 f"{digest.hexdigest()}; the manifest says {model.size_bytes} bytes with sha256 "
                 f"{model.sha256}. Nothing was kept. Try again, or place the file as {target}."
             )
-        os.replace(temporary, target)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
 
 
 def _blocks(opens: Iterable[Callable[[], Any]]) -> Iterator[bytes]:

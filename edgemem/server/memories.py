@@ -318,7 +318,7 @@ def _of_image(memory: Memory, item: MemoryItem) -> dict[str, Any]:
     if item.image is None:
         return {}
     id = item.image.id
-    also = memory.store.get([s.memory_id for s in images.shown_by(memory.store, id)])
+    also = memory.store.get(images.shown_by(memory.store, id))
     return {
         "lines": [line.to_dict() for line in images.lines(memory.store, [id]).get(id, ())],
         "also": [{"id": o.id, "memory": o.memory} for o in also.values() if o.id != item.id],

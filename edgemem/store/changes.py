@@ -1,8 +1,7 @@
 """The rows that a search caches in memory, their incremental update, and FTS5's terms.
 
 The store counts its committed writes (the generation). A cache names the generation that it has
-read, and gets what has changed since. Texts are tokenized and stemmed by SQLite itself, on a
-scratch table.
+read, and gets what has changed since.
 """
 
 from __future__ import annotations
@@ -205,8 +204,8 @@ def _seconds(texts: tuple[str | None, ...]) -> npt.NDArray[np.float64]:
 def tokenize(texts: Sequence[str]) -> list[dict[str, int]]:
     """The terms of each text with their counts, as the store's full-text index would have them.
 
-    Terms are folded and stemmed ("Cafés" gives "cafe"). One call for many texts is quicker than
-    many calls. Safe from several threads. Raises InputError on text with lone surrogates.
+    SQLite folds and stems them ("Cafés" gives "cafe"), quicker in one call than in many. Safe from
+    several threads. Raises InputError on text with lone surrogates.
     """
     found: list[dict[str, int]] = [{} for _ in texts]
     with _scratch_lock, sqlite_errors(":memory:"):
@@ -224,10 +223,7 @@ def tokenize(texts: Sequence[str]) -> list[dict[str, int]]:
 
 
 def word_terms(words: Sequence[str]) -> list[str]:
-    """The terms of a query's words, each once: "o'neil" has two, "!" none.
-
-    Successive queries share words, so the terms of a few thousand words are cached.
-    """
+    """The terms of a query's words, each once: "o'neil" has two, "!" none. Cached by word."""
     found = {word: _terms_of.get(word) for word in words}
     new = [word for word, terms in found.items() if terms is None]
     if new:
@@ -257,8 +253,8 @@ def _decoded(term: bytes) -> str:
 def stored_postings(connection: sqlite3.Connection) -> StoredPostings:
     """Read all postings of an opened store; the caller has begun a snapshot on the connection.
 
-    Writes nothing to the file. Raises StoreCorrupt if the full-text index does not fit its memories
-    or a rowid is beyond 2^31 - 1, the limit of these arrays. SQLite's errors are not translated.
+    Raises StoreCorrupt if the full-text index does not fit its memories or a rowid is beyond
+    2^31 - 1, the limit of these arrays. SQLite's errors are not translated.
     """
     # A table in the temporary schema counts as a write, which the reading connection refuses.
     (query_only,) = connection.execute("PRAGMA query_only").fetchone()

@@ -429,7 +429,7 @@ def problems(
     more: further checks, each from a connection to a list of problems.
     """
     found: list[str] = []
-    for look in (_integrity, _references, _full_text, _vectors, *more):
+    for look in (integrity, _references, _full_text, _vectors, *more):
         try:
             with sqlite_errors(name):
                 found += look(connection)
@@ -442,7 +442,8 @@ def problems(
     return found
 
 
-def _integrity(connection: sqlite3.Connection) -> list[str]:
+def integrity(connection: sqlite3.Connection) -> list[str]:
+    """What SQLite's own check of the whole file finds."""
     rows = connection.execute("PRAGMA integrity_check").fetchall()
     return [str(row[0]) for row in rows if row[0] != "ok"]
 

@@ -29,6 +29,7 @@ from edgemem.inputs import of_type
 from edgemem.store import images, schema
 from edgemem.store.database import (
     PLAIN,
+    integrity,
     is_encrypted,
     open_file,
     resolved,
@@ -60,8 +61,8 @@ def vault_of(file: Path, vault: Vault | None, timeout_s: float) -> Vault | None:
     """The vault that opens a store's file; without a `STORE.vault`, the caller's `vault`, that of a
     recovery code in EDGEMEM_PASSPHRASE, or None.
 
-    First finishes an interrupted move. vault: the caller's; if None, the key is looked for
-    (`vault.unlock`). Raises VaultLocked, StoreLocked, StoreCorrupt.
+    Finishes an interrupted move first. vault: None to look for the key (`vault.unlock`). Raises
+    VaultLocked, StoreLocked, StoreCorrupt.
     """
     found = vaults.read(file)
     if found is None:
@@ -220,7 +221,7 @@ def _move(file: Path, old_key: bytes | None, new_key: bytes | None, timeout_s: f
 def _check(copy: Path, key: bytes | None) -> None:
     with closing(open_file(str(copy), 5.0, key, by_apsw=True)) as made:
         schema.inspect(made, str(copy))
-        wrong = [row[0] for row in made.execute("PRAGMA integrity_check") if row[0] != "ok"]
+        wrong = integrity(made)
     if wrong:
         raise StoreError(f"the copy of the store is not whole ({wrong[0]}); run `edgemem doctor`")
 

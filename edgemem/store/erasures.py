@@ -171,10 +171,10 @@ def verify(store: Store, kept: Mapping[str, Any] | None = None) -> dict[str, Any
     """Search every table and file of a store for the ids of everything that was erased from it.
 
     kept: what `edgemem erase --json` printed. Its receipt must be in the chain, and its ids are
-    searched for as they are. Other ids are found in the bytes of files only if they are UUIDs, as
-    edgemem's own are. Holds a copy of the file in memory. Returns, JSON-able: receipts and ids
-    (counts), looked_in (tables and files), problems (empty if all is gone). Raises InputError if
-    `kept` is no such output.
+    searched for as they are. Other ids are found in the bytes of files only if they are UUIDs.
+    Holds a copy of the file in memory. Returns, JSON-able: receipts and ids (counts), looked_in
+    (tables and files), problems (empty if all is gone). Raises InputError if `kept` is no such
+    output.
     """
     receipt, ids = _kept(kept)
     with store.snapshot() as connection:

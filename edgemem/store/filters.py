@@ -21,7 +21,7 @@ A key in COLUMNS is that column. Every other key is a path into `metadata`, in w
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeGuard
@@ -48,11 +48,13 @@ MAX_CONDITIONS = 200
 class Where:
     """A condition on a row of `memories AS m`, never NULL, with its bound parameters.
 
-    icontains needs the SQL function `edgemem_fold`, which the store's connections have.
+    count: of the conditions that it joins. icontains needs the SQL function `edgemem_fold`, which
+    the store's connections have.
     """
 
     sql: str
     params: tuple[Any, ...] = ()
+    count: int = 1
 
 
 def fold(value: object) -> str | None:
@@ -66,16 +68,16 @@ def compile_filters(filters: Mapping[str, Any]) -> Where:
     Raises InputError on an unknown operator, an operand that the operator cannot take, a key
     that cannot be a path, or more than MAX_CONDITIONS conditions or MAX_DEPTH nested levels.
     """
-    where, count = _group(filters, 0)
-    if count > MAX_CONDITIONS:
+    where = _group(filters, 0)
+    if where.count > MAX_CONDITIONS:
         raise InputError(
-            f"filters have {count} conditions and the limit is {MAX_CONDITIONS}; use 'in' or "
+            f"filters have {where.count} conditions and the limit is {MAX_CONDITIONS}; use 'in' or "
             "'nin' with a list, or filter the results yourself"
         )
     return where
 
 
-def _group(filters: object, depth: int) -> tuple[Where, int]:
+def _group(filters: object, depth: int) -> Where:
     if not isinstance(filters, Mapping):
         raise InputError(
             f"filters must be a mapping such as {{'city': 'Oslo'}}, not {shown(filters)}"
@@ -83,20 +85,14 @@ def _group(filters: object, depth: int) -> tuple[Where, int]:
     if depth > MAX_DEPTH:
         raise InputError(f"filters are nested deeper than {MAX_DEPTH} levels; flatten them")
     parts: list[Where] = []
-    total = 0
     for key, value in filters.items():
         if not isinstance(key, str):
             raise InputError(f"filter key {shown(key)} is not text; use the name of a field")
-        if key in COMBINERS:
-            where, count = _combined(key, value, depth)
-        else:
-            where, count = _field(key, value)
-        parts.append(where)
-        total += count
-    return _join(parts, "AND"), total
+        parts.append(_combined(key, value, depth) if key in COMBINERS else _field(key, value))
+    return _join(parts, "AND")
 
 
-def _combined(key: str, value: object, depth: int) -> tuple[Where, int]:
+def _combined(key: str, value: object, depth: int) -> Where:
     if key == "NOT" and isinstance(value, Mapping):
         value = [value]
     if not _is_list(value) or not value:
@@ -104,24 +100,23 @@ def _combined(key: str, value: object, depth: int) -> tuple[Where, int]:
             f"filter {key} takes a list of at least one mapping, not {shown(value)}; "
             f"e.g. {{'{key}': [{{'city': 'Oslo'}}]}}"
         )
-    groups = [_group(item, depth + 1) for item in value]
-    parts, total = [where for where, _ in groups], sum(count for _, count in groups)
+    parts = [_group(item, depth + 1) for item in value]
     if key == "NOT":
         joined = _join(parts, "OR")
-        return Where(f"NOT ({joined.sql})", joined.params), total
-    return _join(parts, key), total
+        return Where(f"NOT ({joined.sql})", joined.params, joined.count)
+    return _join(parts, key)
 
 
 def _join(parts: Sequence[Where], word: str) -> Where:
     if not parts:
-        return Where("1")
+        return Where("1", count=0)
     if len(parts) == 1:
         return parts[0]
     sql = "(" + f" {word} ".join(part.sql for part in parts) + ")"
-    return Where(sql, tuple(p for part in parts for p in part.params))
+    return Where(sql, tuple(p for part in parts for p in part.params), sum(p.count for p in parts))
 
 
-def _field(key: str, value: object) -> tuple[Where, int]:
+def _field(key: str, value: object) -> Where:
     if not isinstance(value, Mapping):
         value = {"ne": None} if isinstance(value, str) and value == "*" else {"eq": value}
     if not value:
@@ -134,13 +129,13 @@ def _field(key: str, value: object) -> tuple[Where, int]:
                 f"{', '.join(OPERATORS)} (and for nested metadata a dotted key, "
                 f"{f'{key}.{operator}'!r})"
             )
-        build = _any_of if operator in ("in", "nin") else _single(key)
+        build = _any_of if operator in ("in", "nin") else _single
         parts.append(build(key, operator, operand))
-    return _join(parts, "AND"), len(parts)
+    return _join(parts, "AND")
 
 
-def _single(key: str) -> Callable[[str, str, Any], Where]:
-    return _column if key in COLUMNS else _metadata
+def _single(key: str, operator: str, operand: Any) -> Where:
+    return (_column if key in COLUMNS else _metadata)(key, operator, operand)
 
 
 # --- columns: text or NULL -------------------------------------------------------------------
@@ -215,14 +210,21 @@ def _metadata_contains(key: str, path: str, operator: str, operand: Any) -> Wher
 
 
 def _value(key: str, operator: str, operand: Any, allowed: str) -> tuple[str, str, str | int]:
-    """A single value: the JSON types that it may equal, its SQL and its parameter."""
+    """A single value: the JSON types that it may equal, its SQL and its parameter.
+
+    A number goes through SQLite's JSON reader, as the metadata does: that reader does not always
+    round a decimal to the same float as Python does.
+    """
     if isinstance(operand, str):
         return "'text'", "?", _text(key, operand)
     if isinstance(operand, bool):
         return ("'true'" if operand else "'false'"), "?", int(operand)
-    if isinstance(operand, int | float):
-        return "'integer', 'real'", *_number(key, operator, operand)
-    raise _wrong(key, operator, operand, allowed)
+    if not isinstance(operand, int | float):
+        raise _wrong(key, operator, operand, allowed)
+    try:
+        return "'integer', 'real'", "json_extract(?, '$')", json.dumps(operand, allow_nan=False)
+    except ValueError as exc:  # also an integer of thousands of digits
+        raise _wrong(key, operator, operand, "a finite number") from exc
 
 
 def _path(key: str) -> str:
@@ -238,18 +240,6 @@ def _path(key: str) -> str:
         )
     _text(key, key)
     return "$" + "".join(f'."{part}"' for part in parts)
-
-
-def _number(key: str, operator: str, operand: int | float) -> tuple[str, str]:
-    """The SQL of a number and its parameter.
-
-    The number goes through SQLite's JSON reader, as the metadata does: that reader does not always
-    round a decimal to the same float as Python does.
-    """
-    try:
-        return "json_extract(?, '$')", json.dumps(operand, allow_nan=False)
-    except ValueError as exc:  # also an integer of thousands of digits
-        raise _wrong(key, operator, operand, "a finite number") from exc
 
 
 # --- both ------------------------------------------------------------------------------------
@@ -274,7 +264,7 @@ def _any_of(key: str, operator: str, operands: Any) -> Where:
         if _is_list(operand) or isinstance(operand, Mapping):
             raise _wrong(key, told, operand, "a list of single values")
         if operand is None or isinstance(operand, bool):
-            parts.append(_single(key)(key, "eq", operand))
+            parts.append(_single(key, "eq", operand))
         elif path is None:
             values.setdefault("", []).append(_column_text(key, told, operand))
         else:
@@ -289,7 +279,7 @@ def _any_of(key: str, operator: str, operands: Any) -> Where:
             params = (path, path, *params)
         parts.append(Where(f"coalesce({sql}, 0)", params))
     where = _join(parts, "OR") if parts else Where("0")
-    return Where(f"NOT {where.sql}", where.params) if operator == "nin" else where
+    return Where(f"NOT {where.sql}" if operator == "nin" else where.sql, where.params)
 
 
 def _text(key: str, text: str) -> str:

@@ -15,7 +15,6 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,18 +40,7 @@ __all__ = [
     "without_embedding",
 ]
 
-INLINE_BYTES = 65_536
-"""SQLite reads blobs of this size as fast as files. Larger images stay outside, because an erase
-rewrites the whole database (VACUUM) and would copy every photo in it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A memory (not deleted) that has an image, with the caption that it gives the image."""
-
-    memory_id: str
-    caption: str | None
-    caption_by: str | None
+INLINE_BYTES = 65_536  # an erase rewrites the whole database, and would copy every photo in it
 
 
 def folder_of(path: Path | None) -> Path | None:
@@ -172,13 +160,10 @@ def image(store: Store, id: str, *, with_data: bool = True) -> Picture | None:
     return Picture(**known, animated=bool(animated), thumbnail=thumbnail, data=data)
 
 
-def shown_by(store: Store, id: str) -> list[Shown]:
-    """The memories of an image, oldest first."""
-    rows = store.select(
-        f"SELECT m.id, l.caption, l.caption_by FROM {_ALIVE} WHERE l.image = ? ORDER BY m.rowid",
-        id,
-    )
-    return [Shown(*row) for row in rows]
+def shown_by(store: Store, id: str) -> list[str]:
+    """The ids of the memories (not deleted) that have an image, oldest first."""
+    rows = store.select(f"SELECT m.id FROM {_ALIVE} WHERE l.image = ? ORDER BY m.rowid", id)
+    return [row[0] for row in rows]
 
 
 def text_of(store: Store, id: str) -> str | None:
@@ -251,9 +236,11 @@ def uncaptioned(store: Store, limit: int) -> list[tuple[str, str]]:
 
 
 def _data(connection: sqlite3.Connection, folder: Path | None, id: str) -> bytes:
-    (data,) = connection.execute("SELECT data FROM images WHERE id = ?", (id,)).fetchone()
-    if data is not None:
-        return bytes(data)
+    row = connection.execute("SELECT data FROM images WHERE id = ?", (id,)).fetchone()
+    if row is None:  # a damaged index names an image that no row has
+        raise damaged(f"the image {id} has no row")
+    if row[0] is not None:
+        return bytes(row[0])
     try:
         if folder is None:
             raise FileNotFoundError("a store in memory has no files")

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import unicodedata
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from edgemem.results import ONE_AT_A_TIME, Entity, Relation, Scope, utc_now
@@ -210,7 +211,7 @@ _END = f"iif({_REPLACED}, later.valid_from, r.valid_to)"
 _BY = f"(SELECT id FROM memories WHERE rowid = iif({_REPLACED}, later.memory, r.invalidated_by))"
 _RELATION = (
     f"r.uid, s.name, r.label, t.name, s.type, t.type, m.id, r.valid_from, {_END}, {_BY}, "
-    f"{SOURCES}, r.source, r.target, r.memory"
+    f"{SOURCES}, r.source, r.target"
 )
 
 
@@ -247,12 +248,11 @@ def relations(
     at: str | None = None,
     include_invalid: bool = False,
 ) -> list[Relation]:
-    """The relations within a scope, the earliest first.
+    """The relations within a scope, the earliest first, each once.
 
-    names: only relations whose source or target has one of these names or aliases. at: only
-    relations that were valid then, ISO-8601 UTC; None: those valid now. include_invalid: all
-    relations, whatever their times. A relation that several facts state is returned once. One
-    that has one target at a time (`ONE_AT_A_TIME`) ends when the next one begins.
+    names: only those whose source or target has one of these names or aliases. at: only those that
+    were valid then, ISO-8601 UTC; None: now. include_invalid: all, whatever their times. One that
+    has one target at a time (`ONE_AT_A_TIME`) ends when the next one begins.
     """
     conditions, params = _visible(scope, at or utc_now(), include_invalid)
     if names is not None:
@@ -281,11 +281,9 @@ def relations_of(
     """The relations that memories state; a turn states those of the facts taken from it.
 
     memories: ids, or scores by id. With scores, the best come first, each relation with the score
-    of the best memory that states it. scope: holds the memories; a later relation within it may end
-    one, as in `relations`. at: only relations that were valid then, ISO-8601 UTC; None: those that
-    have not ended, even if they have yet to begin. include_invalid: all relations.
+    of the best memory that states it. scope: holds the memories and what may end their relations.
+    at, include_invalid: as for `relations`, but None takes also those that have yet to begin.
     """
-    scores = memories if isinstance(memories, Mapping) else None
     conditions, params = _visible(scope, at, include_invalid)
     tables, first = _joined(scope)
     rows = store.select(
@@ -300,12 +298,7 @@ def relations_of(
         *first,
         *params,
     )
-    best: dict[int, float] | None = None
-    if scores is not None:
-        best = {}
-        for row in rows:
-            best[row[13]] = max(best.get(row[13], 0.0), scores[row[14]])
-    found = _merged(dict.fromkeys(row[:14] for row in rows), best)
+    found = _merged(rows, memories if isinstance(memories, Mapping) else None)
     return sorted(found, key=lambda relation: -(relation.score or 0.0))
 
 
@@ -338,27 +331,25 @@ def _visible(scope: Scope, at: str | None, include_invalid: bool) -> tuple[list[
 
 
 def _merged(
-    rows: Iterable[tuple[Any, ...]], scores: Mapping[int, float] | None = None
-) -> Iterable[Relation]:
-    """One relation for all rows with the same source, label, target and end."""
-    found: dict[tuple[Any, ...], Relation] = {}
-    read: dict[str, tuple[str, ...]] = {}  # a fact's turns, by their JSON
+    rows: Iterable[tuple[Any, ...]], scores: Mapping[str, float] | None = None
+) -> Iterator[Relation]:
+    """One relation for all rows with the same source, label, target and end.
+
+    rows: of _RELATION. scores: of the memory whose id ends each row; the best one counts.
+    """
+    read = cache(unpack_ids)  # facts of one turn have the same list
+    alike: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
     for row in rows:
-        key = (row[11], row[2], row[12], row[8])
-        if row[10] not in read:
-            read[row[10]] = unpack_ids(row[10])
-        turns = read[row[10]]
-        score = None if scores is None else scores[row[13]]
-        if (known := found.get(key)) is not None:
-            turns = tuple(dict.fromkeys((*known.turns, *turns)))
-            score = None if score is None else max(score, known.score or 0.0)
-            row = (known.id, *row[1:6], known.memory_id, known.valid_from, *row[8:])
-        found[key] = Relation(
-            id=row[0], source=row[1], relationship=row[2], destination=row[3],
-            source_type=row[4], destination_type=row[5], memory_id=row[6], valid_from=row[7],
-            valid_to=row[8], invalidated_by=row[9], turns=turns, score=score,
+        alike.setdefault((row[11], row[2], row[12], row[8]), []).append(row)
+    for told in alike.values():
+        id, source, label, target, source_type, target_type, memory, begins, ends, *_ = told[0]
+        yield Relation(
+            id=id, source=source, relationship=label, destination=target,
+            source_type=source_type, destination_type=target_type, memory_id=memory,
+            valid_from=begins, valid_to=ends, invalidated_by=told[-1][9],
+            turns=tuple(dict.fromkeys(turn for row in told for turn in read(row[10]))),
+            score=None if scores is None else max(scores[row[13]] for row in told),
         )  # fmt: skip
-    return found.values()
 
 
 def entity_ids(store: Store, names: Iterable[str], scope: Scope = EVERYBODY) -> list[int]:
@@ -376,10 +367,7 @@ def entity_ids(store: Store, names: Iterable[str], scope: Scope = EVERYBODY) -> 
 
 
 def entities(store: Store, scope: Scope, limit: int) -> list[dict[str, Any]]:
-    """The entities in a scope: name, type and number of relations, the most relations first.
-
-    Relations that have ended count, too.
-    """
+    """The entities in a scope: name, type and number of relations (ended too), the most first."""
     conditions, params = _visible(scope, None, include_invalid=True)
     told = (
         f"FROM relations r JOIN memories m ON m.rowid = r.memory WHERE {' AND '.join(conditions)}"

@@ -1,8 +1,8 @@
 """How a row of the store looks outside of it: as a dataclass, and as a dict of an export.
 
 A value that cannot be decoded means a damaged file and raises StoreCorrupt. An export has no
-vectors: an import makes them again from the memories' text, perhaps with another model. It has no
-rowids, generations, tombstones or receipts either, because these belong to one file.
+vectors, which an import makes again, and no rowids, generations, tombstones or receipts, which
+belong to one file.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class PendingItem:
 
 
 def scope_columns(scope: Scope) -> dict[str, str | None]:
-    """A scope as columns. `dataclasses.asdict` would copy deeply."""
+    """A scope as columns."""
     return {name: getattr(scope, name) for name in SCOPE}
 
 
@@ -264,21 +264,20 @@ def _scoped(columns: str, row: Sequence[Any], json_column: str, what: str) -> di
     return values
 
 
+# Whether a row h of the history is a person's edit of the memory m, and whether m has any.
 EDITS = "h.memory_id = m.id AND h.event = 'UPDATE' AND h.role = 'user'"
-"""SQL: whether a row `h` of the history is a person's edit of the memory `m`."""
 EDITED = f"EXISTS (SELECT 1 FROM history h WHERE {EDITS})"
-"""SQL: whether a person has given the memory `m` another text."""
 
 HISTORY_COLUMNS = (
     "id, memory_id, old_memory, new_memory, event, created_at, updated_at, is_deleted, "
     "actor_id, role"
 )
+# A memory's history, oldest first, even if a clock was set back. What another device did has its
+# place by the versions of sync.
 HISTORY_OF = (
     f"SELECT {HISTORY_COLUMNS} FROM history h WHERE memory_id = ? ORDER BY (SELECT clock FROM "
     "sync_rows WHERE kind = 'history' AND id = h.memory_id || char(31) || h.id), seq"
 )
-"""SQL: a memory's rows of HISTORY_COLUMNS, oldest first, even if a clock was set back. What another
-device did has its place by the versions of sync."""
 
 
 def history_row(row: Sequence[Any]) -> dict[str, Any]:
@@ -416,14 +415,13 @@ def import_rows(
     vectors_for: Embed,
     erased: Callable[[Sequence[str]], Collection[str]] = lambda ids: (),
 ) -> dict[str, int]:
-    """Store exported rows; returns how many of each type were new.
+    """Store exported rows, BATCH in a transaction; returns how many of each type were new.
 
-    A transaction takes BATCH rows, or fewer if an image ends it. begin: begins a transaction.
-    vectors_for: from the search texts of memories to one (c, dim) float32 array each. erased: from
-    ids to those that were erased from the store. Rows whose id is stored already or was erased are
-    skipped, so an interrupted import can be run again; and so is what was taken from a text that
-    the store has changed since. Raises InputError on a row that is not an export's; the batches
-    before it stay stored.
+    begin: begins a transaction. vectors_for: from the search texts of memories to one (c, dim)
+    float32 array each. erased: from ids to those that were erased from the store. Rows whose id is
+    stored already or was erased are skipped, so an interrupted import can be run again; and so is
+    what was taken from a text that the store has changed since. Raises InputError on a row that is
+    not an export's; the batches before it stay stored.
     """
     new = dict.fromkeys(_IMPORTED, 0)
     told = _Told()

@@ -73,10 +73,9 @@ LIVE = (
 class Store:
     """An open store; make one with `Store.open`. Safe to use from several threads.
 
-    path: the file, or None for a store in memory. vault: the key that encrypts the file and the
-    caches beside it; None for a plain store. Times are ISO-8601 UTC text; `now` defaults to the
-    present. Each reading method sees one snapshot. Every method may raise StoreLocked, StoreFull or
-    StoreCorrupt, and StoreError once the store is closed.
+    path: the file, or None for a store in memory. vault: None for a plain store. Times are ISO-8601
+    UTC text; `now` defaults to the present. Each reading method sees one snapshot. Every method may
+    raise StoreLocked, StoreFull or StoreCorrupt, and StoreError once the store is closed.
     """
 
     def __init__(
@@ -85,15 +84,15 @@ class Store:
         writer: sqlite3.Connection,
         reader: sqlite3.Connection,
         busy_timeout_s: float,
-        vault: Vault | None = None,
-        source: str | None = None,
+        vault: Vault | None,
+        source: str,
     ) -> None:
         self.path = path
         self.vault = vault
         # A vault has all images in its file: a file's name and size would reveal which image it is.
         self.images_folder = None if vault is not None else images.folder_of(path)
         self._name = str(path or ":memory:")
-        self._source = source or self._name
+        self._source = source
         self._writer, self._reader = writer, reader
         self._write_lock = threading.RLock()
         self._read_lock = self._write_lock if reader is writer else threading.RLock()
@@ -201,10 +200,8 @@ class Store:
     def erase(self, memory_ids: Iterable[str], turn_ids: Iterable[str] = ()) -> Ids:
         """Leave no trace of memories: rows, index, vectors, history, WAL, free pages, backups.
 
-        Also erases their source turns, every other memory that cites one of these, turns of the
-        same user or scope that no memory cites (a chat's questions and answers may quote what is
-        erased), and pending work that mentions any of it. turn_ids: also these, with what cites
-        them. Unknown ids are skipped. Returns the ids of all erased memories. Raises StoreLocked if
+        `writing.extent` says what goes with them. turn_ids: also these, with what cites them.
+        Unknown ids are skipped. Returns the ids of all erased memories. Raises StoreLocked if
         another process keeps reading: the rows are gone then, and the next open or erase scrubs the
         file.
         """
@@ -317,17 +314,11 @@ class Store:
 
     def search_texts(self) -> dict[str, str]:
         """The indexed text of each memory that is not deleted, by id."""
-        return dict(
-            self.select(
-                "SELECT id, search_text FROM memories WHERE deleted_at IS NULL ORDER BY rowid"
-            )
-        )
+        sql = "SELECT id, search_text FROM memories WHERE deleted_at IS NULL ORDER BY rowid"
+        return dict(self.select(sql))
 
     def vectors(self) -> dict[str, Floats]:
-        """The vectors of each memory that is not deleted, by id: (c, dim) float32, by chunk.
-
-        A memory without vectors is left out.
-        """
+        """The vectors, (c, dim) float32, of each memory that has some and is not deleted, by id."""
         found: dict[str, list[bytes]] = {}
         with self.snapshot() as connection:
             for id, vector in connection.execute(
@@ -409,10 +400,7 @@ class Store:
         return [id for id in ids if id in found]
 
     def stale_turns(self, ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """The texts of facts that are no longer valid, by the turn that they were taken from.
-
-        Turns without such facts are left out.
-        """
+        """The texts of facts that are no longer valid, by the turn that they were taken from."""
         rows = self.select(
             f"SELECT t.id, m.memory FROM {_TURNS_AND_MEMORIES} "
             f"WHERE t.id {LISTED} AND m.kind = 'fact' AND m.valid_to <= ? ORDER BY m.rowid",
@@ -477,8 +465,7 @@ class Store:
         """The numbers of rows, and image_bytes.
 
         memories: the live ones; facts, turn_memories, summaries and images are among them. invalid,
-        deleted: memories too. token_vectors: memories that have some. turns, vectors, entities,
-        relations, history and pending: all rows.
+        deleted: memories too. The others: all rows.
         """
         now = utc_now()
         sums = ", ".join(f"(SELECT count(*) FROM {table})" for table in _COUNTED)
@@ -512,8 +499,7 @@ class Store:
             return read_changes(connection, since_generation)
 
     def export_rows(self) -> Iterator[dict[str, Any]]:
-        """Every row as a JSON-able dict with its "type": turn, memory, history, pending, relation,
-        never_send, image.
+        """Every row as a JSON-able dict with its "type", see rows.py.
 
         One snapshot, on a connection of its own: writes go on meanwhile, but an erase waits until
         the iterator is used up or closed.
@@ -684,9 +670,8 @@ def browse(
 def replacements(store: Store, ids: Sequence[str]) -> list[tuple[str, str]]:
     """Pairs (old id, new id), either of them in `ids`, where the new memory contradicts the old.
 
-    `ingest` writes both changes one after the other: in the history, the row that adds the new
-    memory follows the row that ends the old one. A memory that was already invalid when it was
-    stored (from an older conversation, imported later) has no such row.
+    In the history, the row that adds the new memory then follows the row that ends the old one. A
+    memory that was already invalid when it was stored has no such row.
     """
     listed = as_json(ids)
     return store.select(

@@ -126,14 +126,12 @@ class Taken:
     """What `take_in` has changed.
 
     rows: the number of rows of any kind. erased: ids of memories erased here. replaced: ids of
-    memories here that got a later version, such as another text, or were deleted. waiting: the
-    number of rows that refer to a row not received yet.
+    memories here that got a later version, such as another text, or were deleted.
     """
 
     rows: int = 0
     erased: list[str] = field(default_factory=list)
     replaced: list[str] = field(default_factory=list)
-    waiting: int = 0
 
 
 # -- changesets --------------------------------------------------------------------------------
@@ -274,29 +272,27 @@ def _with_image(connection: sqlite3.Connection, version: Version, folder: Path |
     return version._replace(body=json.dumps(row))
 
 
-def texts_to_embed(store: Store, changesets: Iterable[bytes]) -> list[str]:
+def texts_to_embed(store: Store, found: Versions) -> list[str]:
     """The search texts of memories (not deleted) that another embedder has embedded."""
     model = store.meta("embedder_model")
     if model is None:
         return []
-    bodies = (v.value for c in changesets for v in unpack(c) if v.kind == "memory")
+    bodies = (version.value for version in found if version.kind == "memory")
     return list({body[2] for body in bodies if body[-2] != model and body[10] is None})
 
 
 # -- taking in ---------------------------------------------------------------------------------
 
 
-def take_in(
-    tx: Transaction, changesets: Iterable[bytes], link: str, made: Mapping[str, Floats]
-) -> Taken:
-    """Store what is new in changesets of other devices.
+def take_in(tx: Transaction, found: Versions, link: str, made: Mapping[str, Floats]) -> Taken:
+    """Store what is new in the rows of other devices.
 
-    link: the place where they were found; their rows are not sent back to it. made: the vectors of
-    the `texts_to_embed`, by text.
+    link: the place where they were found; they are not sent back to it. made: the vectors of the
+    `texts_to_embed`, by text.
     """
     with tx.step() as connection:
         waited = [Version._make(row) for row in connection.execute("SELECT * FROM sync_waiting")]
-        new = _merge(connection, waited + [v for c in changesets for v in unpack(c)])
+        new = _merge(connection, waited + found)
         ((device, clock),) = connection.execute("SELECT device, clock FROM sync_self")
         seq = max(clock + 1, *(version.clock for version in new), 0)
         connection.execute("UPDATE sync_self SET clock = ?", (seq,))
@@ -321,7 +317,7 @@ def take_in(
             _stamp(connection, version, seq, link)
         connection.executemany("INSERT INTO sync_waiting VALUES (?, ?, ?, ?, ?, ?)", waiting)
         connection.execute("UPDATE sync_self SET quiet = 0")
-    return Taken(len(new) - len(waiting) + len(erased), erased, replaced, len(waiting))
+    return Taken(len(new) - len(waiting) + len(erased), erased, replaced)
 
 
 _ERASED = "SELECT id FROM sync_rows WHERE kind = 'erased'"
@@ -359,9 +355,9 @@ def _erase(
 ) -> list[str]:
     """Erase what other devices erased, and what cites it here; returns the memories' ids.
 
-    A memory that somebody asked to erase (a root) takes its turns along, also turns that only this
-    device knows. A memory that was erased along with a root does not. Turns that no memory cites
-    are erased only if they were written here: the memory of another device's turn may still arrive.
+    A root takes its turns along, also those that only this device knows; a memory that was erased
+    along with a root does not. Turns that no memory cites are erased only if they were written
+    here: the memory of another device's turn may still arrive.
     """
     gone = {row[0] for row in connection.execute(_ERASED)}
     roots: list[str] = []

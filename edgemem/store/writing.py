@@ -43,9 +43,8 @@ _KEPT_META = ("generation", "created_at", "embedder_model", "embedder_dim")
 class Transaction:
     """A write transaction, from `Store.transaction()`: all of it is committed, or nothing.
 
-    generation: the store's generation once this is committed. Methods raise StoreError on an
-    unknown id before they write anything. After an error of SQLite itself the transaction can only
-    be rolled back.
+    generation: the store's once this is committed. Methods raise StoreError on an unknown id before
+    they write anything. After an error of SQLite itself the transaction can only be rolled back.
     """
 
     def __init__(
@@ -157,11 +156,10 @@ class Transaction:
             self._replace_vectors(self._memory(id)[0], self._blobs(vectors))
 
     def set_tokens(self, model: str, made: Iterable[tuple[int, str, bytes]]) -> None:
-        """Store the token vectors of memories.
+        """Store the token vectors of memories, and delete those of another model.
 
-        made: (rowid, search text that was embedded, int8 rows) of each memory. Token vectors of
-        another model are deleted first. A memory that has another text by now, or is deleted, gets
-        none.
+        made: (rowid, search text that was embedded, int8 rows) of each memory. A memory that has
+        another text by now, or is deleted, gets none.
         """
         with self.step() as connection:
             if meta(connection, "token_model") != model:
@@ -186,10 +184,7 @@ class Transaction:
             self._history(id, "DELETE", old_memory=old, created_at=created_at, updated_at=at)
 
     def set_relations(self, id: str, new: Iterable[NewRelation], version: int) -> None:
-        """Replace the relations of a fact.
-
-        version: of the reader; see `relations.unread_facts`.
-        """
+        """Replace the relations of a fact. version: of the reader that found them."""
         with self.step() as connection:
             relations.write_relations(connection, self._memory(id)[0], new, version)
 
@@ -248,10 +243,7 @@ class Transaction:
             images.link(connection, rowid, picture.id, picture.caption, picture.caption_by)
 
     def set_caption(self, memory_id: str, caption: str | None, by: str | None) -> None:
-        """Set a memory's caption for its image; None for none. by: who wrote it.
-
-        The memory's own text is not changed; the caller does that.
-        """
+        """Set a memory's caption for its image, and who wrote it; the caller sets its text."""
         with self.step() as connection:
             connection.execute(
                 "UPDATE memory_images SET caption = ?, caption_by = ? WHERE memory = ?",
@@ -259,10 +251,9 @@ class Transaction:
             )
 
     def set_ocr(self, id: str, state: str, text: str | None, boxes: str | None) -> None:
-        """Store what was read in an image.
+        """Store what was read in an image; the caller sets the text of its memories.
 
-        The text of its memories is not changed; the caller does that. state: "done" or "failed".
-        boxes: JSON. Raises StoreError if the image is not stored.
+        state: "done" or "failed". boxes: JSON. Raises StoreError if the image is not stored.
         """
         with self.step() as connection:
             done = connection.execute(
@@ -487,10 +478,10 @@ def extent(
 
     These are the given memories, their source turns, and every other memory that cites one of those
     turns (such as the turn's own memory). Turns that no memory cites (questions and answers of a
-    chat, messages of a system or tool) may quote what is erased. They are erased if their user is
-    that of a given memory or, without a user, if their scope includes a given memory. Unknown ids
-    are skipped. others: ids of turns, erased with the memories that cite them, and of memories,
-    erased without their turns. made_by: erase uncited turns only if this device wrote them.
+    chat, messages of a system or tool) may quote what is erased: they go if their user is that of a
+    given memory or, without a user, if their scope includes one. others: ids of turns, erased with
+    the memories that cite them, and of memories, erased without their turns. made_by: erase uncited
+    turns only if this device wrote them.
     """
     wanted = as_json(memory_ids)
     turns = connection.execute(
@@ -605,8 +596,7 @@ def _kinds(connection: sqlite3.Connection, where: str, *params: str) -> dict[str
 def _purge_receipts(connection: sqlite3.Connection, memory_ids: Sequence[str]) -> None:
     """Remove erased ids from the receipts of cloud calls, and hashes of what may have quoted them.
 
-    The user's questions are erased too, so all hashes of that user, and of no user, are removed.
-    Time and cost stay.
+    These are all hashes of that user, and of no user. Time and cost stay.
     """
     gone = as_json(memory_ids)
     connection.execute(

@@ -1,8 +1,8 @@
 """One exchange with the other devices, at a place that all of them can reach.
 
-Each device writes in a folder of its own, and reads the folders of the others. ARCHITECTURE.md says
-what the files are, and what happens if a file is missing or broken. A key made of the pairing code
-that all devices share seals the files, and proves to the other end of a line who a device is.
+ARCHITECTURE.md says what the files are, and what happens if one is missing or broken. A key made of
+the pairing code that all devices share seals the files, and proves to the other end of a line who a
+device is.
 """
 
 from __future__ import annotations
@@ -99,10 +99,7 @@ def secret_of(code: str) -> bytes:
 
 
 def paired(store: Store, code: str | None) -> bytes:
-    """The secret of a store, created if it has none. code: a pairing code to adopt.
-
-    Raises InputError if the code is mistyped.
-    """
+    """The secret of a store, created if it has none. code: to adopt. Raises InputError."""
     me = own_device(store)
     if me is not None and (code is None or secret_of(code) == me.secret):
         return me.secret
@@ -258,9 +255,8 @@ def exchange(
     another embedder has embedded. before_erase: called before the erases of other devices are
     repeated here, and again before the file is scrubbed. on_replaced: called within the transaction
     with the ids of memories that got another text or were deleted. The caller holds the work lock.
-    Raises SchemaVersionError if a device at this place has another version of edgemem,
-    InputError if the place belongs to devices with another pairing code, StoreError if `begin` was
-    never called.
+    Raises SchemaVersionError if a device has another version of edgemem, InputError if all have
+    another pairing code, StoreError if `begin` was never called.
     """
     me = own_device(store)
     if me is None:
@@ -314,7 +310,7 @@ class _Here:
         self.wants: dict[str, list[str]] = {}
         self.foreign: list[str] = []
         self.received_bytes = 0
-        self._changesets: list[bytes] = []
+        self._found: Versions = []
         self._fresh: dict[str, dict[str, Any]] = {}
 
     # -- files -----------------------------------------------------------------------------------
@@ -324,13 +320,13 @@ class _Here:
         opened = unseal(self.me.secret, data, f"{device}/{HEAD_FILE}")
         return None if opened is None else dict(json.loads(opened))
 
-    def _changes(self, device: str, name: str) -> bytes | None:
+    def _changes(self, device: str, name: str) -> Versions | None:
         data = self.place.read(device, name)
         try:
             opened = unseal(self.me.secret, data, f"{device}/{name}")
         except OtherCode:
             return None
-        return None if opened is None else zlib.decompress(opened)
+        return None if opened is None else [*unpack(zlib.decompress(opened))]
 
     def _write(self, name: str, data: bytes) -> int:
         """Seal and write a file of this device; returns its size in bytes."""
@@ -390,7 +386,7 @@ class _Here:
             self.wants[device] = missing
             return
         self.received_bytes += sum(head["files"][name][0] for name in names)
-        self._changesets += [changes for changes in found.values() if changes is not None]
+        self._found += [version for changes in found.values() for version in changes or ()]
         self._fresh[device] = head
 
     def take_in(
@@ -402,28 +398,21 @@ class _Here:
         taken = Taken()
         if not self._fresh:
             return taken
-        texts = texts_to_embed(self.store, self._changesets)
+        texts = texts_to_embed(self.store, self._found)
         made = dict(zip(texts, vectors_for(texts), strict=True)) if texts else {}
-        if any(v.kind == "erased" for changes in self._changesets for v in unpack(changes)):
+        if any(version.kind == "erased" for version in self._found):
             before_erase()
         with self.store.transaction() as tx:
-            if self._changesets:
-                taken = take_in(tx, self._changesets, self.link, made)
+            if self._found:
+                taken = take_in(tx, self._found, self.link, made)
                 on_replaced(tx, taken.replaced)
             with tx.step() as connection:
-                connection.executemany(
-                    "INSERT OR REPLACE INTO sync_peers VALUES (?, ?, ?, ?, ?)",
-                    [
-                        (
-                            self.link,
-                            device,
-                            head["counter"],
-                            head["content"],
-                            as_json(head["files"]),
-                        )
-                        for device, head in self._fresh.items()
-                    ],
-                )
+                for device, head in self._fresh.items():
+                    files = as_json(head["files"])
+                    connection.execute(
+                        "INSERT OR REPLACE INTO sync_peers VALUES (?, ?, ?, ?, ?)",
+                        (self.link, device, head["counter"], head["content"], files),
+                    )
         self.seen.update((device, head["content"]) for device, head in self._fresh.items())
         return taken
 
@@ -484,15 +473,15 @@ class _Here:
             # At a place that is new to this store, the rows just read from it need not be written.
             read_here = "" if own and dropped is None else self.link
             new = versions(connection, _UNSENT, since, read_here, images=folder)
-            held = {v[:2] for changes in (dropped or {}).values() for v in unpack(changes)}
+            held = {v[:2] for changes in (dropped or {}).values() for v in changes}
             if held := held - {v[:2] for v in new}:
                 new += versions(connection, _AMONG, as_json(held), images=folder)
         return new, files.keys() if dropped is None else dropped.keys(), bool(erased), now
 
     def _to_rewrite(
         self, files: Mapping[str, list[int]], erased: set[str]
-    ) -> dict[str, bytes] | None:
-        """The changesets of this device's files that must be rewritten, by name.
+    ) -> dict[str, Versions] | None:
+        """What this device's files hold that must be rewritten, by name.
 
         These are the files that hold anything erased, else the small files if there are many. None
         if everything must be written again: most rows in the files are outdated, or a file is
@@ -511,12 +500,12 @@ class _Here:
             return version.kind not in ERASING and not erased.isdisjoint(version.id.split(BETWEEN))
 
         small = [name for name, (size, _) in files.items() if size < CHUNK_BYTES // 4]
-        found: dict[str, bytes] = {}
+        found: dict[str, Versions] = {}
         for name in files if erased else small if len(small) > SMALL_FILES else ():
             changes = self._changes(self.me.device, name)
             if changes is None:
                 return None
-            if not erased or any(map(goes, unpack(changes))):
+            if not erased or any(map(goes, changes)):
                 found[name] = changes
         return found
 

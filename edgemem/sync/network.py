@@ -2,8 +2,7 @@
 
 The connection is TLS with a certificate that is made for one run. Neither side trusts it until the
 server has proven, for this very certificate, that it knows the pairing code. Then the client proves
-the same. So somebody between them sees nothing. Files are sealed, too. The only importer of ssl,
-http.server and cryptography.
+the same. The only importer of ssl, http.server and cryptography.
 
     GET /hello?NONCE      the server's proof; everything else needs the client's
     GET /                 {device: {file: bytes}}
