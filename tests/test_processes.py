@@ -94,6 +94,7 @@ def test_two_writers_and_a_reader_share_one_file(tmp_path: Path) -> None:
 
 OPENER = """
 import sys
+import sqlite_utils
 from storekit import memory
 from edgemem.store import Store
 folder, name, rounds = sys.argv[1:]

@@ -141,13 +141,14 @@ def test_the_kept_file_of_schema_3_opens_and_reads(tmp_path: Path) -> None:
         assert [r.memory_ids for r in receipts.receipts(store)] == [(), ()]
 
 
-ADD_A_TABLE = ("CREATE TABLE later (x INTEGER) STRICT",)
+def add_a_table(connection: sqlite3.Connection) -> None:
+    connection.execute("CREATE TABLE later (x INTEGER) STRICT")
 
 
 def test_a_migration_keeps_a_copy_of_the_file_before_it(
     v1: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, ADD_A_TABLE, ()])
+    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, add_a_table, lambda c: None])
     with Store.open(v1) as store:
         assert store._writer.execute("PRAGMA user_version").fetchone() == (CURRENT + 2,)
         assert len(store.list(include_invalid=True)) == 3
@@ -163,7 +164,10 @@ def test_a_migration_keeps_a_copy_of_the_file_before_it(
 
 
 def test_a_migration_that_fails_changes_nothing(v1: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    breaks = (*ADD_A_TABLE, "INSERT INTO no_such_table VALUES (1)")
+    def breaks(connection: sqlite3.Connection) -> None:
+        add_a_table(connection)
+        connection.execute("INSERT INTO no_such_table VALUES (1)")
+
     monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, breaks])
     with pytest.raises(StoreError):
         Store.open(v1)
@@ -180,7 +184,7 @@ def test_a_migration_without_room_for_its_copy_is_not_begun(
     def no_room(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, ADD_A_TABLE])
+    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, add_a_table])
     monkeypatch.setattr(database.os, "replace", no_room)
     with pytest.raises(StoreFull, match=r"no backup copy .*store\.db\.v1\.bak.*No space left"):
         Store.open(v1)
@@ -470,6 +474,17 @@ def test_a_row_that_sqlite_can_read_and_we_cannot_is_store_corrupt(
             with pytest.raises(StoreCorrupt, match=message):
                 call()
         assert store.get(["m5"])["m5"].metadata == {"i": 5}
+
+
+# --- importing --------------------------------------------------------------------------------
+
+
+def test_opening_a_store_that_exists_does_not_import_sqlite_utils(whole: Path) -> None:
+    script = (
+        "import sys; from edgemem.store import Store; Store.open(sys.argv[1]).close();"
+        "print('sqlite_utils' in sys.modules)"
+    )
+    assert finished(child(script, whole)) == "False\n"
 
 
 def test_a_share_of_windows_is_a_path_to_sqlite_and_no_host() -> None:

@@ -543,7 +543,7 @@ def test_devices_with_other_versions_refuse_with_the_next_step(
     pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b, folder = pair
-    newer = [*module.MIGRATIONS, ()]
+    newer = [*module.MIGRATIONS, lambda connection: None]
     with monkeypatch.context() as patched:
         patched.setattr(module, "MIGRATIONS", newer)
         with pytest.raises(SchemaVersionError, match=r"upgrade .* on the device \w{16} and sync"):

@@ -369,6 +369,7 @@ LIBRARIES = {  # what is imported, by the name of its distribution
     "onnxruntime": "onnxruntime",
     "tokenizers": "tokenizers",
     "hnswlib": "hnswlib",
+    "sqlite-utils": "sqlite_utils",
     "llama-cpp-python": "llama_cpp",
 }
 _MAPPING = re.compile(r"([0-9a-f]+)-[0-9a-f]+ \S+ \S+ \S+ \d+\s*(.*)")

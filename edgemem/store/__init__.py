@@ -1,6 +1,6 @@
 """Everything that lasts: one SQLite file.
 
-The only importer of sqlite3. Knows tables, columns and files; knows no
+The only importer of sqlite3 and sqlite_utils. Knows tables, columns and files; knows no
 model, no ranking, and not what is sent to a cloud or shown to a person.
 """
 

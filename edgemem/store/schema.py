@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from itertools import chain
+from functools import partial
 from pathlib import Path
 
 from edgemem.errors import SchemaVersionError, StoreCorrupt, StoreError
@@ -31,13 +31,31 @@ PAGE_SIZE = 8192  # holds five 384-dimensional vectors; SQLite's default, 4096, 
 APPLICATION_ID = 0x45444745  # "EDGE", in the file's header
 
 
+def _migration_1(connection: sqlite3.Connection) -> None:
+    # sqlite-utils' table builder has no AUTOINCREMENT, no views over FTS5 content and no composite
+    # keys with cascades; those are SQL. Imported here, because an existing store does not need it.
+    from sqlite_utils import Database
+
+    db = Database(connection, execute_plugins=False)
+    db.table("meta").create({"key": str, "value": str}, pk="key", strict=True)
+    db.table("erased").create({"memory": int, "generation": int}, pk="memory", strict=True)
+    _executed(connection, _STATEMENTS_1)
+    db.table("erased").create_index(["generation"])
+    db.table("turns").create_index(["user_id", "agent_id", "run_id"])
+    db.table("memories").create_index(["generation"])
+    db.table("memories").create_index(["user_id", "agent_id", "run_id"])
+    db.table("memory_sources").create_index(["turn"])
+    db.table("vectors").create_index(["memory"])
+    db.table("history").create_index(["memory_id"])
+    connection.executemany(
+        "INSERT INTO meta (key, value) VALUES (?, ?)",
+        [("generation", "0"), ("created_at", utc_now())],
+    )
+
+
 # AUTOINCREMENT: a number that was ever used (HNSW labels, rowids in other processes' caches) is
 # never used again, not even after an erase.
 _STATEMENTS_1 = (
-    "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT) STRICT",
-    "INSERT INTO meta (key, value) VALUES ('generation', '0')",
-    "CREATE TABLE erased (memory INTEGER PRIMARY KEY, generation INTEGER) STRICT",
-    "CREATE INDEX idx_erased_generation ON erased (generation)",
     """CREATE TABLE turns (
         rowid INTEGER PRIMARY KEY AUTOINCREMENT,
         id TEXT NOT NULL UNIQUE,
@@ -45,7 +63,6 @@ _STATEMENTS_1 = (
         role TEXT NOT NULL, name TEXT, content TEXT NOT NULL,
         timestamp TEXT NOT NULL, metadata TEXT NOT NULL, created_at TEXT NOT NULL
     ) STRICT""",
-    "CREATE INDEX idx_turns_user_id_agent_id_run_id ON turns (user_id, agent_id, run_id)",
     # vectors_generation: when its vectors were last replaced; 0 if they never were.
     """CREATE TABLE memories (
         rowid INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -56,20 +73,16 @@ _STATEMENTS_1 = (
         valid_from TEXT, valid_to TEXT, expires_at TEXT, deleted_at TEXT,
         generation INTEGER NOT NULL, vectors_generation INTEGER NOT NULL DEFAULT 0
     ) STRICT""",
-    "CREATE INDEX idx_memories_generation ON memories (generation)",
-    "CREATE INDEX idx_memories_user_id_agent_id_run_id ON memories (user_id, agent_id, run_id)",
     """CREATE TABLE memory_sources (
         memory INTEGER NOT NULL REFERENCES memories (rowid) ON DELETE CASCADE,
         turn INTEGER NOT NULL REFERENCES turns (rowid) ON DELETE CASCADE,
         PRIMARY KEY (memory, turn)
     ) STRICT, WITHOUT ROWID""",
-    "CREATE INDEX idx_memory_sources_turn ON memory_sources (turn)",
     """CREATE TABLE vectors (
         label INTEGER PRIMARY KEY AUTOINCREMENT,
         memory INTEGER NOT NULL REFERENCES memories (rowid) ON DELETE CASCADE,
         chunk INTEGER NOT NULL, vector BLOB NOT NULL
     ) STRICT""",
-    "CREATE INDEX idx_vectors_memory ON vectors (memory)",
     # A deleted memory keeps its row but must stay out of the index, also after a 'rebuild'. So the
     # index reads its content through this view.
     """CREATE VIEW memories_live AS
@@ -85,7 +98,6 @@ _STATEMENTS_1 = (
         created_at TEXT, updated_at TEXT, is_deleted INTEGER NOT NULL DEFAULT 0,
         actor_id TEXT, role TEXT
     ) STRICT""",
-    "CREATE INDEX idx_history_memory_id ON history (memory_id)",
     # uid: identifies a piece of work in exports; its id belongs to this file.
     """CREATE TABLE pending (
         id INTEGER PRIMARY KEY AUTOINCREMENT, uid TEXT NOT NULL UNIQUE,
@@ -339,8 +351,8 @@ _STATEMENTS_ERASURES = (
 )
 
 
-# What each migration executes.
-MIGRATIONS: list[tuple[str, ...]] = [
+# What each migration executes; the first does more.
+_STATEMENTS: tuple[tuple[str, ...], ...] = (
     _STATEMENTS_1,
     _STATEMENTS_CLOUD,
     (),  # added a table that the next one drops
@@ -350,11 +362,22 @@ MIGRATIONS: list[tuple[str, ...]] = [
     _STATEMENTS_IMAGES,
     _STATEMENTS_ERASURES,
     _STATEMENTS_SYNC,
+)
+
+
+def _executed(connection: sqlite3.Connection, statements: tuple[str, ...]) -> None:
+    for statement in statements:
+        connection.execute(statement)
+
+
+MIGRATIONS: list[Callable[[sqlite3.Connection], object]] = [
+    _migration_1,
+    *(partial(_executed, statements=statements) for statements in _STATEMENTS[1:]),
 ]
 # The tables that each migration adds. A file of version n has those of the first n migrations.
 TABLES = tuple(
     frozenset(re.findall(r"CREATE (?:VIRTUAL TABLE|TABLE|VIEW) (\w+)", "\n".join(statements)))
-    for statements in MIGRATIONS
+    for statements in _STATEMENTS
 )
 
 
@@ -381,7 +404,7 @@ def inspect(connection: sqlite3.Connection, path: str) -> int:
             f"{path} has schema version {version} and this edgemem knows versions up to "
             f"{len(MIGRATIONS)}; upgrade edgemem-runtime to open it"
         )
-    wanted = frozenset[str]().union(*TABLES[:version])
+    wanted = frozenset({"meta", "erased"}).union(*TABLES[:version])
     if version < 1 or not names >= wanted:
         missing = ", ".join(sorted(wanted - names)) or "none"
         raise StoreCorrupt(
@@ -471,10 +494,8 @@ def _migrate(connection: sqlite3.Connection, file: Path | None, key: bytes | Non
         version = inspect(connection, str(file or ":memory:"))
         if 0 < version < len(MIGRATIONS) and file is not None:
             backup(file, version, key)
-        for statement in chain.from_iterable(MIGRATIONS[version:]):
-            connection.execute(statement)
-        if version == 0:
-            connection.execute("INSERT INTO meta VALUES ('created_at', ?)", (utc_now(),))
+        for migration in MIGRATIONS[version:]:
+            migration(connection)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
         connection.execute("COMMIT")
