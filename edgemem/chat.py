@@ -30,7 +30,7 @@ import time
 import weakref
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date, datetime
 from functools import partial
 from pathlib import Path
@@ -135,11 +135,9 @@ class Reply:
 class Chat:
     """A conversation of one user with the model, with memory.
 
-    engine: None takes the memory's own. shown: how many sentences of recalled turns the model is
-    shown, or how many whole turns if it has an expert or follows instructions; None takes the
-    default. cloud: a governor that lets the cloud answer in the model's place. turns: what was said
-    before in this conversation, oldest first. instructions: added to an instruct model's system
-    message.
+    engine: None takes the memory's own. cloud: a governor that lets the cloud answer in the model's
+    place. turns: what was said before in this conversation, oldest first. instructions: added to an
+    instruct model's system message.
     Raises what Memory and Engine raise.
     """
 
@@ -151,15 +149,13 @@ class Chat:
         user_id: str = "default",
         agent_id: str | None = None,
         run_id: str | None = None,
-        shown: int | None = None,
         cloud: Governor | None = None,
         turns: Sequence[Message] = (),
         instructions: str = "",
     ) -> None:
         self.memory = memory
-        self.user_id, self.agent_id, self.run_id = user_id, agent_id, run_id
+        self._scope = Scope(user_id, agent_id, run_id)
         self._engine = engine
-        self._shown = shown
         self.cloud = cloud
         self.instructions = instructions
         self._turns = [Turn(turn) for turn in turns]
@@ -333,7 +329,7 @@ class Chat:
     def _search(self, text: str, at: str | None, *, with_turns: bool = False) -> SearchResults:
         """The memories that fit a message, best first; see `recall.search`."""
         turns = [turn.said for turn in self._turns[-2:]] if with_turns else []
-        return recall.search(self.memory, self._ids(), text, at, turns, most=_CANDIDATES)
+        return recall.search(self.memory, asdict(self._scope), text, at, turns, most=_CANDIDATES)
 
     def _counted(
         self, text: str, said_at: str, hits: Sequence[Hit]
@@ -436,10 +432,10 @@ class Chat:
             seen = {turn.said.content for turn in window}
             seen |= {note.text for turn in window for note in turn.notes}
             many = self._heeds or self.engine.expert("reply")
-            most = self._shown or (SHOWN_NOTES if many else FEW_NOTES)
+            most = SHOWN_NOTES if many else FEW_NOTES
             return recall.notes(memory, hits, most=most, seen=seen)
         if wants == "recall":
-            return recall.recall(memory, text, hits, most=self._shown or SHOWN_SENTENCES)
+            return recall.recall(memory, text, hits, most=SHOWN_SENTENCES)
         return ()
 
     def _by_expert(self, asked: Decided, evidence: tuple[Evidence, ...]) -> Decided:
@@ -503,8 +499,7 @@ class Chat:
     def _told(self, text: str, hits: SearchResults) -> tuple[Evidence, ...]:
         """What an expert for short answers reads: what the user said in this conversation that is
         not stored, and the memories that a search found."""
-        most = self._shown or SHOWN_TURNS
-        found = recall.recall(self.memory, text, hits, most=most, whole=True, ended=True)
+        found = recall.recall(self.memory, text, hits, most=SHOWN_TURNS, whole=True, ended=True)
         known = {evidence.text for evidence in found}  # an app may have stored the message
         said = recall.telling(
             [turn.said for turn in self._turns if turn.said.role == "user" and turn.tells]
@@ -610,14 +605,7 @@ class Chat:
         images: Sequence[bytes | str | Path] = (),
     ) -> AddResults:
         given: dict[str, Any] = {"images": images, "timestamp": said_at, "infer": infer}
-        return self.memory.add(message, **given, **self._ids())
-
-    @property
-    def _scope(self) -> Scope:
-        return Scope(self.user_id, self.agent_id, self.run_id)
-
-    def _ids(self) -> dict[str, Any]:
-        return {"user_id": self.user_id, "agent_id": self.agent_id, "run_id": self.run_id}
+        return self.memory.add(message, **given, **asdict(self._scope))
 
 
 def _streamed(stream: Stream, reply: Reply, pieces: list[str]) -> Iterator[str]:

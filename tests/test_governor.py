@@ -17,7 +17,7 @@ from memorykit import bytes_beside, quick
 
 from edgemem.chat import Chat
 from edgemem.cloud import governor as governing
-from edgemem.cloud.governor import Governor, Outgoing, Price, compression_pays, load_prices
+from edgemem.cloud.governor import Governor, Price, compression_pays, load_prices
 from edgemem.compression.compress import Scores
 from edgemem.compression.layout import estimated_tokens
 from edgemem.config import CloudSettings
@@ -104,13 +104,8 @@ def test_it_asks_when_the_user_a_rule_or_low_confidence_says_so(
     assert Governor(memory, settings).decide(text, confidence, mode) == why  # type: ignore[arg-type]
 
 
-def test_by_default_nothing_goes_unasked_and_no_mode_is_invented(
-    cloud: Service, memory: Memory
-) -> None:
-    opened = Governor(memory, cloud.settings())
-    assert opened.decide("anything", 0.0) is None
-    with pytest.raises(ValueError, match="give 'ask', 'auto' or 'off'"):
-        opened.decide("x", 0.0, "always")  # type: ignore[arg-type]
+def test_by_default_nothing_goes_unasked(cloud: Service, memory: Memory) -> None:
+    assert Governor(memory, cloud.settings()).decide("anything", 0.0) is None
 
 
 # -- what --------------------------------------------------------------------------------------
@@ -143,23 +138,11 @@ def test_memories_that_are_hardly_relevant_stay(cloud: Service, memory: Memory) 
 def test_preparing_sends_nothing_and_shows_the_bytes_that_are_sent(
     cloud: Service, memory: Memory
 ) -> None:
-    shown: list[bytes] = []
-    opened = Governor(
-        memory, cloud.settings(), on_show=lambda outgoing: shown.append(outgoing.request.body)
-    )
+    opened = Governor(memory, cloud.settings())
     outgoing = opened.prepare("Where does Ingrid live?", hits(memory), scope=ADA)
-    assert cloud.received == b"" and receipts(memory.store) == [] and shown == []
-    opened.send(outgoing)
-    assert shown == [outgoing.request.body] == [call.body for call in cloud.calls]
-
-
-def test_a_hook_that_raises_stops_the_call(cloud: Service, memory: Memory) -> None:
-    def no(_: Outgoing) -> None:
-        raise CloudRejected("the user said no")
-
-    with pytest.raises(CloudRejected, match="said no"):
-        Governor(memory, cloud.settings(), on_show=no).ask("Well?", scope=ADA)
     assert cloud.received == b"" and receipts(memory.store) == []
+    opened.send(outgoing)
+    assert [outgoing.request.body] == [call.body for call in cloud.calls]
 
 
 def test_a_placeholder_of_the_users_own_is_not_mistaken(cloud: Service, memory: Memory) -> None:

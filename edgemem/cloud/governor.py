@@ -1,8 +1,8 @@
 """The governor: decides whether a message goes to the cloud, what is sent, and at what cost.
 
-decide → choose memories that may be sent → redact → compress if it pays → budget → show → receipt →
-send → restore the placeholders in the answer. Off until configured. Any failure raises a
-CloudError, after which the local model answers.
+decide → choose memories that may be sent → redact → compress if it pays → budget → receipt → send →
+restore the placeholders in the answer. Off until configured. Any failure raises a CloudError, after
+which the local model answers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import threading
 import time
 import tomllib
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -189,9 +189,8 @@ def status(store: Store, settings: CloudSettings) -> dict[str, Any]:
 class Governor:
     """Stands between a Memory and the cloud. Thread-safe. Must be closed.
 
-    settings: None takes the memory's own. on_show: called with each request before it is sent; if
-    it raises, nothing is sent. dry: only prepare calls, which takes no key. Raises CloudDisabled if
-    the cloud or its key is not configured.
+    settings: None takes the memory's own. dry: only prepare calls, which takes no key. Raises
+    CloudDisabled if the cloud or its key is not configured.
     """
 
     def __init__(
@@ -199,7 +198,6 @@ class Governor:
         memory: Memory,
         settings: CloudSettings | None = None,
         *,
-        on_show: Callable[[Outgoing], None] | None = None,
         dry: bool = False,
     ) -> None:
         self.memory = memory
@@ -207,8 +205,7 @@ class Governor:
         require_enabled(self.settings)
         # Gradients map the model a second time, for which a memory limit leaves no room.
         self._gradients = self.settings.compression == "fdtd" and memory.plan is None
-        self._on_show = on_show
-        self._prices = load_prices()
+        self._price = load_prices().get(self.settings.model or "")
         self._people = People(self.settings.names)
         self._dry = dry
         # With a word in place of the key the headers are those of a call.
@@ -216,19 +213,12 @@ class Governor:
         self._client = Client(self.settings, key)
         self._lock = threading.RLock()
 
-    @property
-    def price(self) -> Price | None:
-        """The price of the model's tokens; None if the table does not have the model."""
-        return self._prices.get(self.settings.model or "")
-
     def decide(self, text: str, confidence: float, mode: Mode = "auto") -> str | None:
         """Returns why a message goes to the cloud ("asked", "rule", "low confidence"), or None.
 
         confidence: in the local answer, in [0, 1]; the score of the best memory. mode: "ask" always
         sends, "off" never does, "auto" lets the settings decide.
         """
-        if mode not in ("ask", "auto", "off"):
-            raise ValueError(f"mode is {mode!r}; give 'ask', 'auto' or 'off'")
         if mode != "auto":
             return "asked" if mode == "ask" else None
         if any(matches(pattern, text) for pattern in self.settings.ask_when):
@@ -238,7 +228,7 @@ class Governor:
     def ask(
         self, question: str, hits: Sequence[Hit] = (), *, scope: Scope, why: str = "asked"
     ) -> CloudAnswer:
-        """Prepares, shows and sends a call. Raises CloudError or a subclass."""
+        """Prepares and sends a call. Raises CloudError or a subclass."""
         return self.send(self.prepare(question, hits, scope=scope, why=why))
 
     def prepare(
@@ -279,7 +269,7 @@ class Governor:
             )
 
     def send(self, outgoing: Outgoing) -> CloudAnswer:
-        """Shows a call, writes its receipt, and sends it.
+        """Writes the receipt of a call, and sends it.
 
         Raises CloudRejected if the budget does not allow the call, CloudError or a subclass if it
         fails, and StoreError if the same call was sent before.
@@ -287,8 +277,6 @@ class Governor:
         if self._dry:
             raise CloudDisabled("this Governor is dry and sends nothing; make one without dry=True")
         with self._lock:
-            if self._on_show is not None:
-                self._on_show(outgoing)
             receipt = self._begin(outgoing)
             started = time.monotonic()
             try:
@@ -363,7 +351,7 @@ class Governor:
         if not compression_pays(
             tokens,
             target,
-            price=self.price,
+            price=self._price,
             # A user who chose gradients has accepted the time that they take.
             rate_s=None if self._gradients else receipts.compress_rate(self.memory.store),
             second_price=self.settings.second_price,
@@ -408,10 +396,10 @@ class Governor:
     # -- cost and receipts -----------------------------------------------------------------------
 
     def _cost_at_most(self, parameters: dict[str, Any]) -> float | None:
-        if self.price is None:
+        if self._price is None:
             return None
         read = sum(_read_tokens(message["content"]) + 8 for message in parameters["messages"])
-        return read * self.price.input + self.settings.max_tokens * self.price.output
+        return read * self._price.input + self.settings.max_tokens * self._price.output
 
     def _begin(self, outgoing: Outgoing) -> Receipt:
         """Stores and returns the receipt of a call. Raises CloudRejected beyond the budget."""
@@ -450,7 +438,7 @@ class Governor:
         return receipt
 
     def _answered(self, receipt: Receipt, reply: Reply) -> Receipt:
-        cost, price = receipt.cost, self.price
+        cost, price = receipt.cost, self._price
         if price is not None and None not in (reply.prompt_tokens, reply.completion_tokens):
             cost = (reply.prompt_tokens or 0) * price.input
             cost += (reply.completion_tokens or 0) * price.output

@@ -14,7 +14,7 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
@@ -58,7 +58,6 @@ def app(
     anywhere: bool = False,
     allow_reset: bool = False,
     on_erase: Callable[[Iterable[str]], None] = lambda texts: None,
-    routes: Sequence[BaseRoute] = (),
 ) -> Starlette:
     """Returns an ASGI application on a Memory, which the caller closes.
 
@@ -66,14 +65,13 @@ def app(
     of `edgemem serve`, which is made if there is none. hosts: names that the Host header may have
     beside those of the loopback. anywhere: the Host header may also be any IP address. allow_reset:
     whether POST /reset may erase everything. on_erase: called before the inspector or a
-    reset erases turns, with their texts, so that copies elsewhere can be erased too. routes:
-    additional routes, which require the token.
+    reset erases turns, with their texts, so that copies elsewhere can be erased too.
     An application that is mounted in another gets no lifespan events: call `.state.service.close()`
     at its end. Slow clients are cut off by `protocol`, which another server must be given.
     Raises ConfigError if the token cannot be read or made.
     """
     service = Service(memory, limits or Limits(), allow_reset=allow_reset, on_erase=on_erase)
-    own = [
+    routes = [
         Route("/healthz", _healthz),
         Route("/metrics", _metrics),
         *openai_api.ROUTES,
@@ -86,7 +84,7 @@ def app(
         hosts={host.lower() for host in hosts},
         anywhere=anywhere,
         open={"/healthz", *memories.PATHS},
-        paths={route.endpoint: route.path for route in own},
+        paths={route.endpoint: route.path for route in routes},
     )
 
     @asynccontextmanager
@@ -98,7 +96,7 @@ def app(
             service.close()
 
     made = Starlette(
-        routes=[*own, *routes],
+        routes=routes,
         middleware=[guard],
         exception_handlers=dict.fromkeys(
             (Refusal, EdgememError, HTTPException, ClientDisconnect, Exception), _refuse
@@ -408,11 +406,7 @@ def protocol(limits: Limits) -> type[asyncio.Protocol]:
     uvicorn itself waits for ever for a request's head, and for a client to read its answer. It
     accepts connections until the process has no file descriptors left.
     """
-
-    class Limited(_Polite):
-        _limits = limits
-
-    return Limited
+    return type("Limited", (_Polite,), {"_limits": limits})
 
 
 class _Polite(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
