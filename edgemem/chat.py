@@ -28,13 +28,13 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from edgemem.errors import EdgememError, InputError, ModelError
 from edgemem.inputs import text_of, time_of
@@ -219,7 +219,9 @@ class Chat:
         if remember and remember != "answer":
             # Searches leave a "recalled" message out: a question, asked again, would find itself.
             said = {"role": "user", "content": text, "recalled": not wanted.tells}
-            reply.changes = self._add(said, said_at, infer="later", images=images)
+            reply.changes = self.memory.add(
+                said, images=images, timestamp=said_at, infer="later", **asdict(self._scope)
+            )
         # Not the reply itself, which holds the generator: it could not be freed at once.
         reply._pieces = self._run(weakref.proxy(reply), asked, remember, cloud)
         next(reply._pieces)  # enters the `try`, so that an early close still remembers
@@ -391,7 +393,8 @@ class Chat:
                 started = time.perf_counter()
                 if text and not erased:
                     told = {"role": "assistant", "content": text, "recalled": True}
-                    self._add(told, asked.said_at, infer=False)
+                    whose = asdict(self._scope)
+                    self.memory.add(told, timestamp=asked.said_at, infer=False, **whose)
                 if remember != "first" and changes is not None:
                     changes = self.memory.take_facts(changes)
                 with suppress(ReferenceError):
@@ -595,17 +598,6 @@ class Chat:
                 break
         self._first += len(turns) - max(1, len(kept))
         return converse(engine, instructions, kept or turns[-1:], asked.options), turn
-
-    def _add(
-        self,
-        message: Mapping[str, Any],
-        said_at: str,
-        *,
-        infer: Literal[False, "later"],
-        images: Sequence[bytes | str | Path] = (),
-    ) -> AddResults:
-        given: dict[str, Any] = {"images": images, "timestamp": said_at, "infer": infer}
-        return self.memory.add(message, **given, **asdict(self._scope))
 
 
 def _streamed(stream: Stream, reply: Reply, pieces: list[str]) -> Iterator[str]:
