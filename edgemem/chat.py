@@ -1,8 +1,7 @@
 """Chat: one turn is recall, then generate (streamed), then remember.
 
-What a message wants (stages/intent.py) decides which memories it is answered with: the hits of a
-search for a question about a fact, more of them for an overview, memories that bear on it for a
-task, none for other talk. What the model can do (runtime/experts.py) decides how it is answered:
+What a message wants (stages/intent.py) decides which memories it is answered with. What the model
+can do (runtime/experts.py) decides how:
 
 - An expert for short answers answers questions about facts. A model without one has the bundled
   model's beside it. This expert answers for a small model. For a larger one it answers where it is
@@ -85,9 +84,7 @@ SHOWN_NOTES = 8  # in a conversation, for a model that heeds its notes or has an
 FEW_NOTES = 4  # the same for any other model, which repeats whatever it is shown
 TOLD_TURNS = 12  # for an overview
 BEARING_TURNS = 5  # for a task
-_OWN_WORDS_PARAMS = 1_000_000_000
-"""A model with at least so many parameters answers questions about facts itself where no expert is
-sure."""
+_OWN_WORDS_PARAMS = 1_000_000_000  # from which a model answers where no expert is sure
 _KNOWN_SHARE = 0.3  # of the window, for the system message with what every answer may need
 _TOLD = 0.05  # score of a hit from which a question of general knowledge may ask for a memory
 _CANDIDATES = 16  # hits of one search
@@ -273,8 +270,8 @@ class Chat:
 
     def _drop_changed(self, found: Sequence[Hit] = ()) -> bool:
         """Drop notes and known facts that were changed or deleted since the model was shown them.
-        If anything of what was shown, said or found was erased, drop all notes and the turns that
-        the store does not have, as they may quote it. Returns whether this was so.
+        If anything shown, said or found was erased, drop all notes and the turns that the store
+        does not have, as they may quote it, and return True.
         """
         store = self.memory.store
         notes = [note for turn in self._turns for note in turn.notes]
@@ -445,9 +442,7 @@ class Chat:
         """The message with the answer of the bundled model's expert, if the expert is sure of it or
         finds that no memory tells; else the message as it is.
 
-        The conversing model may talk well and still answer with whatever it is shown, even with
-        facts that are no longer valid. A model with an expert of its own, or of at least
-        HEEDS_PARAMS parameters, answers itself.
+        A small conversing model answers with whatever it is shown, even with facts that are over.
         """
         if self.engine.expert("generation") or self._heeds:
             return asked
