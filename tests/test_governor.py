@@ -130,9 +130,9 @@ def test_private_parts_and_ids_stay_and_names_come_back_in_the_answer(
 def test_memories_that_are_hardly_relevant_stay(cloud: Service, memory: Memory) -> None:
     weak = [replace(hit, score=0.001) for hit in hits(memory)]
     with Governor(memory, cloud.settings()) as governor:
-        assert len(governor.prepare("Who?", hits(memory), scope=ADA).memory_ids) == 2
+        assert len(governor.prepare("Who?", hits(memory), scope=ADA).receipt.memory_ids) == 2
         outgoing = governor.prepare("Who?", weak, scope=ADA)
-        assert outgoing.memory_ids == () and b"My notes" not in outgoing.request.body
+        assert outgoing.receipt.memory_ids == () and b"My notes" not in outgoing.request.body
 
 
 def test_preparing_sends_nothing_and_shows_the_bytes_that_are_sent(
@@ -176,7 +176,7 @@ def test_what_the_question_asks_for_survives_compression(cloud: Service, memory:
     opened = Governor(memory, cloud.settings(context_tokens=60))
     asked = "Where does my sister Ingrid live?"
     outgoing = opened.prepare(asked, long_memories(memory), scope=ADA)
-    assert outgoing.tokens_before > 150 and outgoing.tokens_after <= 60
+    assert outgoing.receipt.tokens_before > 150 and outgoing.receipt.tokens_after <= 60
     sent = outgoing.parameters["messages"][1]["content"]
     restored = outgoing.redacted.restore(sent)
     assert "On 1 May 2024" in sent and "12 Mill Road" in restored and "Ingrid Lund" not in sent
@@ -232,7 +232,7 @@ def test_the_setting_says_by_what_memories_are_compressed(
         outgoing = opened.prepare("How was the weather?", found, scope=ADA)
         if scored:
             opened.send(outgoing)
-    assert outgoing.tokens_before > 150 and outgoing.tokens_after <= 64
+    assert outgoing.receipt.tokens_before > 150 and outgoing.receipt.tokens_after <= 64
     sent = outgoing.parameters["messages"][1]["content"]
     assert ("on day 3" in sent) == scored
     assert len(asked) == 2 * scored  # whatever the seconds cost
@@ -300,14 +300,14 @@ def test_the_estimate_is_not_below_the_cost_it_stands_for(cloud: Service, memory
     outgoing = opened.prepare("Where?", hits(memory), scope=ADA)
     price = load_prices()["gpt-4o-mini"]
     read = len(estimated_tokens(outgoing.request.body.decode()))
-    assert outgoing.cost_at_most is not None
-    assert 512 * price.output < outgoing.cost_at_most < 512 * price.output + 2 * read * price.input
+    assert outgoing.receipt.cost is not None
+    assert 512 * price.output < outgoing.receipt.cost < 512 * price.output + 2 * read * price.input
 
 
 def test_the_budget_is_kept_and_counts_what_may_have_been_billed(
     cloud: Service, memory: Memory
 ) -> None:
-    most = Governor(memory, cloud.settings()).prepare("Well?", scope=ADA).cost_at_most
+    most = Governor(memory, cloud.settings()).prepare("Well?", scope=ADA).receipt.cost
     assert most is not None
     opened = Governor(memory, cloud.settings(monthly_budget=2.5 * most))
     cloud.behaviour = lambda call: call.reply(b"garbled")
@@ -346,7 +346,7 @@ def test_a_dry_governor_needs_no_key_shows_what_a_call_would_send_and_sends_noth
 
 def test_a_budget_needs_a_price(cloud: Service, memory: Memory, empty_home: Path) -> None:
     settings = CloudSettings(base_url=cloud.base_url, model="our-own", monthly_budget=1.0)
-    assert Governor(memory, settings).prepare("Well?", scope=ADA).cost_at_most is None
+    assert Governor(memory, settings).prepare("Well?", scope=ADA).receipt.cost is None
     with pytest.raises(CloudRejected, match="price of 'our-own' is not known"):
         Governor(memory, settings).ask("Well?", scope=ADA)
     assert len(cloud.calls) == 0
@@ -359,7 +359,7 @@ def test_a_budget_needs_a_price(cloud: Service, memory: Memory, empty_home: Path
 
 
 def test_two_at_once_cannot_overspend(cloud: Service, memory: Memory) -> None:
-    most = Governor(memory, cloud.settings()).prepare("Well?", scope=ADA).cost_at_most
+    most = Governor(memory, cloud.settings()).prepare("Well?", scope=ADA).receipt.cost
     assert most is not None
     cloud.behaviour = lambda call: (sleep(0.3)(call), call.reply(answer(usage=None)))  # type: ignore[func-returns-value]
     settings = cloud.settings(monthly_budget=1.5 * most)
@@ -386,7 +386,7 @@ def test_one_prepared_call_is_sent_once(cloud: Service, memory: Memory) -> None:
     with pytest.raises(StoreError, match="was made before"):
         opened.send(outgoing)
     assert len(cloud.calls) == 1
-    assert cloud.calls[0].header("idempotency-key") == outgoing.uid
+    assert cloud.calls[0].header("idempotency-key") == outgoing.receipt.uid
 
 
 def test_a_receipt_is_written_before_anything_is_sent(cloud: Service, memory: Memory) -> None:

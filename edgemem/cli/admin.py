@@ -498,14 +498,15 @@ def dry_run(message: str, scope: dict[str, Any], db: str | None) -> None:
     with open_memory(db, settings) as memory, Governor(memory, dry=True) as governor:
         hits = Chat(memory, **scope).offered(message)
         outgoing = governor.prepare(message, hits, scope=Scope(**scope))
+    kept = outgoing.receipt
     row = {
         "url": outgoing.request.url,
         "body": outgoing.request.body.decode("utf-8"),
-        "sha256": outgoing.sha256,
-        "memory_ids": outgoing.memory_ids,
-        "tokens_before": outgoing.tokens_before,
-        "tokens_after": outgoing.tokens_after,
-        "cost_at_most": outgoing.cost_at_most,
+        "sha256": kept.sent_sha256,
+        "memory_ids": kept.memory_ids,
+        "tokens_before": kept.tokens_before,
+        "tokens_after": kept.tokens_after,
+        "cost_at_most": kept.cost,
         "redacted": outgoing.replaced,
         "images": outgoing.images,
     }
@@ -516,13 +517,10 @@ def dry_run(message: str, scope: dict[str, Any], db: str | None) -> None:
         note(f"{placeholder} stands for {value}, which stays here.")
     for image in outgoing.images:
         note(f"The image {image} would go along, small and without metadata.")
-    cost = outgoing.cost_at_most
     unknown = f"at an unknown cost: prices.toml has no price of {settings.cloud.model!r}"
-    price = unknown if cost is None else f"for at most {cost:.6f}"
-    tokens = (
-        f"{outgoing.tokens_before} tokens of memories, {outgoing.tokens_after} after compression"
-    )
-    note(f"Nothing was sent. It would be {len(outgoing.request.body)} bytes ({tokens}), {price}.")
+    price = unknown if kept.cost is None else f"for at most {kept.cost:.6f}"
+    tokens = f"{kept.tokens_before} tokens of memories, {kept.tokens_after} after compression"
+    note(f"Nothing was sent. It would be {kept.sent_bytes} bytes ({tokens}), {price}.")
 
 
 @cloud.command("never-send")

@@ -75,29 +75,16 @@ _SYSTEM = (
 class Outgoing:
     """One call, ready to be sent and not sent yet.
 
-    request: the exact bytes. memory_ids: the memories in it. tokens_before, tokens_after: estimated
-    tokens of the memories before and after compression. compress_s: 0 without compression. images:
-    ids of the images that are sent, small and without metadata. cost_at_most: in the price table's
-    currency; None without a price.
+    request: the exact bytes. receipt: what is kept of the call; its cost is an upper bound. images:
+    ids of the images that are sent, small and without metadata.
     """
 
-    uid: str
     why: str
     request: Request
     parameters: dict[str, Any]
     redacted: Redacted
-    scope: Scope
-    memory_ids: tuple[str, ...]
-    tokens_before: int
-    tokens_after: int
-    compress_s: float
-    cost_at_most: float | None
-    images: tuple[str, ...] = ()
-
-    @property
-    def sha256(self) -> str:
-        """The SHA-256 of the request's body, in hexadecimal."""
-        return hashlib.sha256(self.request.body).hexdigest()
+    receipt: Receipt
+    images: tuple[str, ...]
 
     @property
     def text(self) -> str:
@@ -253,18 +240,27 @@ class Governor:
             images = self._images(ids)
             parameters = self._parameters(context, asked, list(images.values()))
             uid = uuid.uuid4().hex
-            return Outgoing(
+            request = self._client.build(parameters, uid)
+            receipt = Receipt(
                 uid=uid,
-                why=why,
-                request=self._client.build(parameters, uid),
-                parameters=parameters,
-                redacted=redacted,
-                scope=scope,
+                created_at=utc_now(),
+                endpoint=str(self.settings.base_url),
+                model=str(self.settings.model),
+                **asdict(scope),
                 memory_ids=ids,
                 tokens_before=before,
                 tokens_after=_tokens(context),
                 compress_s=compress_s,
-                cost_at_most=self._cost_at_most(parameters),
+                sent_bytes=len(request.body),
+                sent_sha256=hashlib.sha256(request.body).hexdigest(),
+                cost=self._cost_at_most(parameters),
+            )
+            return Outgoing(
+                why=why,
+                request=request,
+                parameters=parameters,
+                redacted=redacted,
+                receipt=receipt,
                 images=tuple(images),
             )
 
@@ -277,10 +273,10 @@ class Governor:
         if self._dry:
             raise CloudDisabled("this Governor is dry and sends nothing; make one without dry=True")
         with self._lock:
-            receipt = self._begin(outgoing)
+            receipt = self._begin(replace(outgoing.receipt, created_at=utc_now()))
             started = time.monotonic()
             try:
-                reply = self._client.send(outgoing.parameters, outgoing.uid, outgoing.request)
+                reply = self._client.send(outgoing.parameters, receipt.uid, outgoing.request)
             except BaseException as exc:
                 billed = not isinstance(exc, CloudError) or exc.may_be_billed
                 self._end(
@@ -401,37 +397,22 @@ class Governor:
         read = sum(_read_tokens(message["content"]) + 8 for message in parameters["messages"])
         return read * self._price.input + self.settings.max_tokens * self._price.output
 
-    def _begin(self, outgoing: Outgoing) -> Receipt:
+    def _begin(self, receipt: Receipt) -> Receipt:
         """Stores and returns the receipt of a call. Raises CloudRejected beyond the budget."""
-        assert self.settings.base_url is not None and self.settings.model is not None
-        receipt = Receipt(
-            uid=outgoing.uid,
-            created_at=utc_now(),
-            endpoint=self.settings.base_url,
-            model=self.settings.model,
-            **asdict(outgoing.scope),
-            memory_ids=outgoing.memory_ids,
-            tokens_before=outgoing.tokens_before,
-            tokens_after=outgoing.tokens_after,
-            compress_s=outgoing.compress_s,
-            sent_bytes=len(outgoing.request.body),
-            sent_sha256=outgoing.sha256,
-            cost=outgoing.cost_at_most,
-        )
         budget = self.settings.monthly_budget
-        if budget is not None and outgoing.cost_at_most is None:
+        if budget is not None and receipt.cost is None:
             raise CloudRejected(
                 f"a budget is set, and the price of {self.settings.model!r} is not known, so "
                 "nothing is sent; write it to prices.toml in the configuration folder, or unset "
                 "cloud.monthly_budget"
             )
         with self.memory.store.transaction() as tx:
-            if budget is not None and outgoing.cost_at_most is not None:
+            if budget is not None and receipt.cost is not None:
                 spent = receipts.spent_since(tx, _month())
-                if spent + outgoing.cost_at_most > budget:
+                if spent + receipt.cost > budget:
                     raise CloudRejected(
                         f"the budget of this month is {budget:g}, {spent:.4f} of it is spent, and "
-                        f"this call may cost {outgoing.cost_at_most:.4f}; it was not sent. Raise "
+                        f"this call may cost {receipt.cost:.4f}; it was not sent. Raise "
                         "cloud.monthly_budget, or wait for the next month"
                     )
             receipts.add_receipt(tx, receipt)
