@@ -241,16 +241,15 @@ MEMORY_DB = ":memory:"
 _LOCK_S = 10.0  # a change of the settings file takes milliseconds
 
 
-def load_settings(path: Path | None = None) -> Settings:
-    """Returns the settings now in force.
+def load_settings() -> Settings:
+    """Returns the settings now in force. Raises ConfigError on a bad file, key or value.
 
-    path: a settings file; None means `config_file()`, which need not exist. A relative `db` in a
-    file starts from the file's folder, a relative one in the environment from the working folder.
-    Raises ConfigError on an unreadable file, an unknown key or a bad value.
+    A relative `db` in the file starts from the file's folder, a relative one in the environment
+    from the working folder.
     """
-    file = path or config_file()
+    file = config_file()
     values: dict[str, Any] = {"db": data_dir() / "memory.db"}
-    for key, value in _read_file(file, must_exist=path is not None).items():
+    for key, value in _read_file(file).items():
         values[key] = checked(key, value, str(file))
         if key == "db" and str(values[key]) != MEMORY_DB:
             values[key] = file.absolute().parent / values[key]
@@ -430,15 +429,11 @@ def _is_no_expression(pattern: str) -> bool:
     return False
 
 
-def _read_file(file: Path, *, must_exist: bool = False) -> dict[str, Any]:
+def _read_file(file: Path) -> dict[str, Any]:
     """Returns the raw values of a settings file by key, checked; empty without a file."""
     try:
         values = tomllib.loads(file.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError as exc:
-        if must_exist:
-            raise ConfigError(
-                f"There is no settings file {file}. Give another one, or none to use the defaults."
-            ) from exc
+    except FileNotFoundError:
         return {}
     except (ValueError, RecursionError) as exc:  # a number may have too many digits
         raise ConfigError(

@@ -410,7 +410,7 @@ def config_set(key: str, value: str) -> None:
     """
     file = set_value(key, value)
     note(f"Written to {file}.")
-    _print_settings({key: load_settings(file).to_dict()[key]})
+    _print_settings({key: load_settings().to_dict()[key]})
 
 
 @config.command("unset")
