@@ -524,9 +524,8 @@ def compression_pays(
     """Whether compressing `tokens` to `target` saves at least what it costs.
 
     It saves the price of the tokens that are not sent, and costs the user's wait at second_price
-    per second. Time that the service saves by reading less is unknown here and not counted. rate_s:
-    seconds per token in recent compressions. Without a rate or a price the answer is yes, as long
-    as `tokens` exceed `target`.
+    per second. rate_s: seconds per token in recent compressions. Without a rate or a price the
+    answer is yes, as long as `tokens` exceed `target`.
     """
     if tokens <= target:
         return False

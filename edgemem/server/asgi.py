@@ -62,10 +62,9 @@ def app(
     """Returns an ASGI application on a Memory, which the caller closes.
 
     token: required by every route but /healthz and the inspector's own files; None means the token
-    of `edgemem serve`, which is made if there is none. hosts: names that the Host header may have
-    beside those of the loopback. anywhere: the Host header may also be any IP address. allow_reset:
-    whether POST /reset may erase everything. on_erase: called before the inspector or a
-    reset erases turns, with their texts, so that copies elsewhere can be erased too.
+    of `edgemem serve`. hosts, anywhere: see `host_allowed`. allow_reset: whether POST /reset may
+    erase everything. on_erase: called before the inspector or a reset erases turns, with their
+    texts, so that copies elsewhere can be erased too.
     An application that is mounted in another gets no lifespan events: call `.state.service.close()`
     at its end. Slow clients are cut off by `protocol`, which another server must be given.
     Raises ConfigError if the token cannot be read or made.
@@ -270,8 +269,7 @@ def is_loopback(host: str) -> bool:
 def host_allowed(header: str, names: Collection[str], *, anywhere: bool) -> bool:
     """Whether a Host header names this server: loopback, one of `names`, or any IP (`anywhere`).
 
-    This prevents DNS rebinding, in which a web page points its own name at this machine. A page
-    cannot do that with an IP address.
+    Any other name may be one that a web page points at this machine (DNS rebinding).
     """
     host, _, port = header.strip().lower().rpartition(":")
     if not host or not port.isdigit():
@@ -403,8 +401,8 @@ def _config(asgi: ASGIApp, limits: Limits, **where: Any) -> uvicorn.Config:
 def protocol(limits: Limits) -> type[asyncio.Protocol]:
     """Returns uvicorn's protocol, which keeps to limits of connections and of time.
 
-    uvicorn itself waits for ever for a request's head, and for a client to read its answer. It
-    accepts connections until the process has no file descriptors left.
+    uvicorn itself has no limit of connections, and waits for ever for a request's head and for a
+    client to read its answer.
     """
     return type("Limited", (_Polite,), {"_limits": limits})
 
