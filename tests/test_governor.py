@@ -177,7 +177,7 @@ def test_what_the_question_asks_for_survives_compression(cloud: Service, memory:
     asked = "Where does my sister Ingrid live?"
     outgoing = opened.prepare(asked, long_memories(memory), scope=ADA)
     assert outgoing.receipt.tokens_before > 150 and outgoing.receipt.tokens_after <= 60
-    sent = outgoing.parameters["messages"][1]["content"]
+    sent = outgoing.text
     restored = outgoing.redacted.restore(sent)
     assert "On 1 May 2024" in sent and "12 Mill Road" in restored and "Ingrid Lund" not in sent
     assert restored.count("soup") < 4
@@ -233,7 +233,7 @@ def test_the_setting_says_by_what_memories_are_compressed(
         if scored:
             opened.send(outgoing)
     assert outgoing.receipt.tokens_before > 150 and outgoing.receipt.tokens_after <= 64
-    sent = outgoing.parameters["messages"][1]["content"]
+    sent = outgoing.text
     assert ("on day 3" in sent) == scored
     assert len(asked) == 2 * scored  # whatever the seconds cost
     assert all("Ingrid" not in text + question for text, question in asked)

@@ -75,22 +75,17 @@ _SYSTEM = (
 class Outgoing:
     """One call, ready to be sent and not sent yet.
 
-    request: the exact bytes. receipt: what is kept of the call; its cost is an upper bound. images:
-    ids of the images that are sent, small and without metadata.
+    request: the exact bytes. text: the message in it, after its notes. receipt: what is kept of the
+    call; its cost is an upper bound. images: ids of the images that are sent, small and without
+    metadata.
     """
 
     why: str
     request: Request
-    parameters: dict[str, Any]
+    text: str
     redacted: Redacted
     receipt: Receipt
     images: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        """The message as it is sent, after its notes."""
-        content = self.parameters["messages"][-1]["content"]
-        return str(content if isinstance(content, str) else content[0]["text"])
 
     @property
     def replaced(self) -> dict[str, str]:
@@ -238,7 +233,8 @@ class Governor:
             context, compress_s = self._shortened(context, asked, before)
             rules.check([context, asked, redacted.restore(context)], scope)
             images = self._images(ids)
-            parameters = self._parameters(context, asked, list(images.values()))
+            text = f"My notes:\n{context}\n\n{asked}" if context else asked
+            parameters = self._parameters(text, list(images.values()))
             uid = uuid.uuid4().hex
             request = self._client.build(parameters, uid)
             receipt = Receipt(
@@ -258,7 +254,7 @@ class Governor:
             return Outgoing(
                 why=why,
                 request=request,
-                parameters=parameters,
+                text=text,
                 redacted=redacted,
                 receipt=receipt,
                 images=tuple(images),
@@ -276,7 +272,7 @@ class Governor:
             receipt = self._begin(replace(outgoing.receipt, created_at=utc_now()))
             started = time.monotonic()
             try:
-                reply = self._client.send(outgoing.parameters, receipt.uid, outgoing.request)
+                reply = self._client.send(outgoing.request)
             except BaseException as exc:
                 billed = not isinstance(exc, CloudError) or exc.may_be_billed
                 self._end(
@@ -372,12 +368,11 @@ class Governor:
                 found[whole.id] = f"data:image/jpeg;base64,{encoded}"
         return found
 
-    def _parameters(self, context: str, question: str, images: Sequence[str]) -> dict[str, Any]:
-        notes = f"My notes:\n{context}\n\n" if context else ""
-        content: str | list[dict[str, Any]] = f"{notes}{question}"
+    def _parameters(self, text: str, images: Sequence[str]) -> dict[str, Any]:
+        content: str | list[dict[str, Any]] = text
         if images:
             content = [
-                {"type": "text", "text": content},
+                {"type": "text", "text": text},
                 *({"type": "image_url", "image_url": {"url": u, "detail": "low"}} for u in images),
             ]
         return {
