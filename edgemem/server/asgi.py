@@ -12,12 +12,12 @@ import logging
 import os
 import secrets
 import signal
-import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -366,16 +366,15 @@ def serve(
     server = _Server(_config(asgi, limits, **where))
     shown = f"[{host}]" if ":" in host else host
     server.on_port = lambda found: on_ready(f"{scheme}://{shown}:{found}")
-    with _signals_end_it_only():
-        try:
-            server.run()
-        except OSError as exc:  # the certificate cannot be loaded
-            raise ConfigError(
-                f"the certificate {tls_cert} or its key {tls_key} cannot be used ({exc}); give PEM "
-                "files of one pair"
-            ) from exc
-        finally:
-            asgi.state.service.close()  # a second Ctrl-C skips the end of the lifespan
+    try:
+        server.run()
+    except OSError as exc:  # the certificate cannot be loaded
+        raise ConfigError(
+            f"the certificate {tls_cert} or its key {tls_key} cannot be used ({exc}); give PEM "
+            "files of one pair"
+        ) from exc
+    finally:
+        asgi.state.service.close()  # a second Ctrl-C skips the end of the lifespan
 
 
 def _config(asgi: ASGIApp, limits: Limits, **where: Any) -> uvicorn.Config:
@@ -502,6 +501,11 @@ class _Server(uvicorn.Server):
 
     on_port: Callable[[int], None] = staticmethod(lambda port: None)
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Ends the server. uvicorn's own would raise the signal again, and so end its caller."""
+        self.force_exit |= self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
+
     async def startup(self, sockets: Any = None) -> None:
         reasons: list[str] = []
 
@@ -522,18 +526,3 @@ class _Server(uvicorn.Server):
         finally:
             logger.removeFilter(keep)
         self.on_port(self.servers[0].sockets[0].getsockname()[1])
-
-
-@contextmanager
-def _signals_end_it_only() -> Iterator[None]:
-    """Ignores the signal that uvicorn raises again at its end, so that the caller can go on."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    kinds = (signal.SIGINT, signal.SIGTERM)
-    before = {kind: signal.signal(kind, lambda *_: None) for kind in kinds}
-    try:
-        yield
-    finally:
-        for kind, handler in before.items():
-            signal.signal(kind, handler)
