@@ -62,6 +62,7 @@ WALLS = {
     "corpus": [],
     "socket": [],
     "requests": [],
+    "httpx": [],
     "httpx2": ["cloud/client.py"],
     "openai": [],
     "starlette": ["server/"],

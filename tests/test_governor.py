@@ -17,7 +17,7 @@ from memorykit import bytes_beside, quick
 
 from edgemem.chat import Chat
 from edgemem.cloud import governor as governing
-from edgemem.cloud.governor import Governor, Price, compression_pays, load_prices
+from edgemem.cloud.governor import Governor, Price, load_prices
 from edgemem.compression.compress import Scores
 from edgemem.compression.layout import estimated_tokens
 from edgemem.config import CloudSettings
@@ -248,15 +248,25 @@ def test_fdtd_by_the_models_own_gradients_keeps_the_budget(cloud: Service, engin
         assert found.receipt.compress_s > 0 and "On " in cloud.messages()
 
 
-def test_compression_is_skipped_when_it_does_not_pay() -> None:
-    price = Price(1e-6, 0.0)
-    pays = {"price": price, "second_price": 0.001}
-    assert not compression_pays(500, 500, rate_s=None, **pays)
-    assert compression_pays(1000, 500, rate_s=None, **pays)  # never measured: tried
-    assert compression_pays(1000, 500, rate_s=1e-6, **pays)  # 1 ms for 0.0005
-    assert not compression_pays(1000, 500, rate_s=1e-2, **pays)  # 10 s for 0.0005
-    assert compression_pays(1000, 500, rate_s=1e-2, price=price, second_price=0.0)
-    assert compression_pays(1000, 500, rate_s=1.0, price=None, second_price=1.0)
+@pytest.mark.parametrize(
+    ("tokens", "rate_s", "second_price", "price", "pays"),
+    [
+        (500, None, 0.001, Price(1e-6, 0.0), False),
+        (1000, None, 0.001, Price(1e-6, 0.0), True),  # never measured: tried
+        (1000, 1e-6, 0.001, Price(1e-6, 0.0), True),  # 1 ms for 0.0005
+        (1000, 1e-2, 0.001, Price(1e-6, 0.0), False),  # 10 s for 0.0005
+        (1000, 1e-2, 0.0, Price(1e-6, 0.0), True),
+        (1000, 1.0, 1.0, None, True),
+    ],
+)
+def test_compression_is_skipped_when_it_does_not_pay(
+    cloud: Service, memory: Memory, monkeypatch: pytest.MonkeyPatch,
+    tokens: int, rate_s: float | None, second_price: float, price: Price | None, pays: bool,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(governing.receipts, "compress_rate", lambda _: rate_s)
+    monkeypatch.setattr(governing, "load_prices", lambda: {"gpt-4o-mini": price})
+    settings = cloud.settings(context_tokens=500, second_price=second_price)
+    assert Governor(memory, settings)._pays(tokens) == pays
 
 
 def test_a_compressor_that_was_too_slow_is_not_asked_again(

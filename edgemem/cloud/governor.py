@@ -339,19 +339,24 @@ class Governor:
 
     def _shortened(self, context: str, question: str, tokens: int) -> tuple[str, float]:
         """Returns the context, compressed if that pays, and the seconds that compression took."""
-        target = self.settings.context_tokens
-        if not compression_pays(
-            tokens,
-            target,
-            price=self._price,
-            # A user who chose gradients has accepted the time that they take.
-            rate_s=None if self._gradients else receipts.compress_rate(self.memory.store),
-            second_price=self.settings.second_price,
-        ):
+        if not self._pays(tokens):
             return context, 0.0
-        started = time.perf_counter()
+        started, target = time.perf_counter(), self.settings.context_tokens
         shorter = compressed(self.memory, context, question, target, gradients=self._gradients)
         return shorter, time.perf_counter() - started
+
+    def _pays(self, tokens: int) -> bool:
+        """Whether compressing a context of so many tokens saves at least what it costs.
+
+        It saves the price of the tokens that are not sent. The user's wait, as long as in recent
+        compressions, costs second_price per second. What is not known is tried, and a user who
+        chose gradients has accepted the time that they take.
+        """
+        saved, price = tokens - self.settings.context_tokens, self._price
+        if saved <= 0 or price is None or self._gradients:
+            return saved > 0
+        rate_s = receipts.compress_rate(self.memory.store) or 0.0
+        return saved * price.input >= tokens * rate_s * self.settings.second_price
 
     def _images(self, memory_ids: Sequence[str]) -> dict[str, str]:
         """Returns images of these memories by id, as data URIs; none if the settings forbid it."""
@@ -506,24 +511,3 @@ def _price(model: str, row: object, file: Path) -> Price:
             "up, per million tokens."
         )
     return Price(*(price / 1e6 for price in prices))
-
-
-def compression_pays(
-    tokens: int,
-    target: int,
-    *,
-    price: Price | None,
-    rate_s: float | None,
-    second_price: float,
-) -> bool:
-    """Whether compressing `tokens` to `target` saves at least what it costs.
-
-    It saves the price of the tokens that are not sent, and costs the user's wait at second_price
-    per second. rate_s: seconds per token in recent compressions. Without a rate or a price the
-    answer is yes, as long as `tokens` exceed `target`.
-    """
-    if tokens <= target:
-        return False
-    if rate_s is None or price is None:
-        return True
-    return (tokens - target) * price.input >= tokens * rate_s * second_price
