@@ -63,7 +63,7 @@ def at_url(url: str, model: str) -> Ask:
 
     The key is OPENAI_API_KEY of the environment; many local servers want none. Raises ConfigError
     on an address that is none. The answer raises CloudTimeout after 120 s, CloudRejected when the
-    service refuses, CloudDisabled without `openai`, CloudError otherwise.
+    service refuses, CloudError otherwise. Raises CloudDisabled without `httpx2`.
     """
     where = "--teacher-url"
     settings = CloudSettings(
@@ -81,9 +81,8 @@ def at_url(url: str, model: str) -> Ask:
             "temperature": 0,
             "max_tokens": MAX_TOKENS,
         }
-        key = str(uuid.uuid4())
         try:
-            return client.send(parameters, key, client.build(parameters, key)).text
+            return client.send(client.build(parameters, str(uuid.uuid4()))).text
         except CloudError as exc:
             raise type(exc)(f"The teacher {model} at {url} gave no answer: {exc}") from exc
 

@@ -20,16 +20,6 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "AsyncMemory",
-    "Chat",
-    "EdgememError",
-    "Engine",
-    "Memory",
-    "__version__",
-    "compress_prompt",
-]
-
 _HOME = {
     "AsyncMemory": "edgemem.async_memory",
     "Chat": "edgemem.chat",
@@ -38,6 +28,7 @@ _HOME = {
     "Memory": "edgemem.memory",
     "compress_prompt": "edgemem.compression.compress",
 }
+__all__ = ["__version__", *_HOME]
 
 
 def __getattr__(name: str) -> Any:

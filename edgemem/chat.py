@@ -1,8 +1,7 @@
 """Chat: one turn is recall, then generate (streamed), then remember.
 
-What a message wants (stages/intent.py) decides which memories it is answered with: the hits of a
-search for a question about a fact, more of them for an overview, memories that bear on it for a
-task, none for other talk. What the model can do (runtime/experts.py) decides how it is answered:
+What a message wants (stages/intent.py) decides which memories it is answered with. What the model
+can do (runtime/experts.py) decides how:
 
 - An expert for short answers answers questions about facts. A model without one has the bundled
   model's beside it. This expert answers for a small model. For a larger one it answers where it is
@@ -28,13 +27,13 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from edgemem.errors import EdgememError, InputError, ModelError
 from edgemem.inputs import text_of, time_of
@@ -85,9 +84,7 @@ SHOWN_NOTES = 8  # in a conversation, for a model that heeds its notes or has an
 FEW_NOTES = 4  # the same for any other model, which repeats whatever it is shown
 TOLD_TURNS = 12  # for an overview
 BEARING_TURNS = 5  # for a task
-_OWN_WORDS_PARAMS = 1_000_000_000
-"""A model with at least so many parameters answers questions about facts itself where no expert is
-sure."""
+_OWN_WORDS_PARAMS = 1_000_000_000  # from which a model answers where no expert is sure
 _KNOWN_SHARE = 0.3  # of the window, for the system message with what every answer may need
 _TOLD = 0.05  # score of a hit from which a question of general knowledge may ask for a memory
 _CANDIDATES = 16  # hits of one search
@@ -135,11 +132,9 @@ class Reply:
 class Chat:
     """A conversation of one user with the model, with memory.
 
-    engine: None takes the memory's own. shown: how many sentences of recalled turns the model is
-    shown, or how many whole turns if it has an expert or follows instructions; None takes the
-    default. cloud: a governor that lets the cloud answer in the model's place. turns: what was said
-    before in this conversation, oldest first. instructions: added to an instruct model's system
-    message.
+    engine: None takes the memory's own. cloud: a governor that lets the cloud answer in the model's
+    place. turns: what was said before in this conversation, oldest first. instructions: added to an
+    instruct model's system message.
     Raises what Memory and Engine raise.
     """
 
@@ -151,15 +146,13 @@ class Chat:
         user_id: str = "default",
         agent_id: str | None = None,
         run_id: str | None = None,
-        shown: int | None = None,
         cloud: Governor | None = None,
         turns: Sequence[Message] = (),
         instructions: str = "",
     ) -> None:
         self.memory = memory
-        self.user_id, self.agent_id, self.run_id = user_id, agent_id, run_id
+        self._scope = Scope(user_id, agent_id, run_id)
         self._engine = engine
-        self._shown = shown
         self.cloud = cloud
         self.instructions = instructions
         self._turns = [Turn(turn) for turn in turns]
@@ -223,7 +216,9 @@ class Chat:
         if remember and remember != "answer":
             # Searches leave a "recalled" message out: a question, asked again, would find itself.
             said = {"role": "user", "content": text, "recalled": not wanted.tells}
-            reply.changes = self._add(said, said_at, infer="later", images=images)
+            reply.changes = self.memory.add(
+                said, images=images, timestamp=said_at, infer="later", **asdict(self._scope)
+            )
         # Not the reply itself, which holds the generator: it could not be freed at once.
         reply._pieces = self._run(weakref.proxy(reply), asked, remember, cloud)
         next(reply._pieces)  # enters the `try`, so that an early close still remembers
@@ -275,8 +270,8 @@ class Chat:
 
     def _drop_changed(self, found: Sequence[Hit] = ()) -> bool:
         """Drop notes and known facts that were changed or deleted since the model was shown them.
-        If anything of what was shown, said or found was erased, drop all notes and the turns that
-        the store does not have, as they may quote it. Returns whether this was so.
+        If anything shown, said or found was erased, drop all notes and the turns that the store
+        does not have, as they may quote it, and return True.
         """
         store = self.memory.store
         notes = [note for turn in self._turns for note in turn.notes]
@@ -333,7 +328,8 @@ class Chat:
     def _search(self, text: str, said_at: str | None, *, with_turns: bool = False) -> SearchResults:
         """The memories that fit a message, best first; see `recall.search`."""
         turns = [turn.said for turn in self._turns[-2:]] if with_turns else []
-        return recall.search(self.memory, self._ids(), text, said_at, turns, most=_CANDIDATES)
+        ids = asdict(self._scope)
+        return recall.search(self.memory, ids, text, said_at, turns, most=_CANDIDATES)
 
     def _counted(
         self, text: str, said_at: str, hits: Sequence[Hit]
@@ -395,7 +391,8 @@ class Chat:
                 started = time.perf_counter()
                 if text and not erased:
                     told = {"role": "assistant", "content": text, "recalled": True}
-                    self._add(told, asked.said_at, infer=False)
+                    whose = asdict(self._scope)
+                    self.memory.add(told, timestamp=asked.said_at, infer=False, **whose)
                 if remember != "first" and changes is not None:
                     changes = self.memory.take_facts(changes)
                 with suppress(ReferenceError):
@@ -436,21 +433,19 @@ class Chat:
             seen = {turn.said.content for turn in window}
             seen |= {note.text for turn in window for note in turn.notes}
             many = self._heeds or self.engine.expert("reply")
-            most = self._shown or (SHOWN_NOTES if many else FEW_NOTES)
+            most = SHOWN_NOTES if many else FEW_NOTES
             notes = recall.notes(memory, hits, most=most, seen=seen)
             return with_days(memory.embedder, text, notes) if wants == "recall" else notes
         if wants == "recall":
-            return recall.recall(memory, text, hits, most=self._shown or SHOWN_SENTENCES)
+            return recall.recall(memory, text, hits, most=SHOWN_SENTENCES)
         return ()
 
     def _by_expert(self, asked: Decided, evidence: tuple[Evidence, ...]) -> Decided:
         """The message with the answer of the bundled model's expert, if the expert is sure of it or
         finds that no memory tells; else the message as it is.
 
-        The conversing model may talk well and still answer with whatever it is shown, even with
-        facts that are no longer valid. But it judges well: if it does not confirm the answer, what
-        was told is given. A model with an expert of its own, or of at least HEEDS_PARAMS
-        parameters, answers itself.
+        A small conversing model answers with whatever it is shown, even with facts that are over.
+        But it judges well: if it does not confirm an answer, what was told is given.
         """
         if self.engine.expert("generation") or self._heeds:
             return asked
@@ -512,8 +507,7 @@ class Chat:
     def _told(self, text: str, hits: SearchResults) -> tuple[Evidence, ...]:
         """What an expert for short answers reads: what the user said in this conversation that is
         not stored, and the memories that a search found."""
-        most = self._shown or SHOWN_TURNS
-        found = recall.recall(self.memory, text, hits, most=most, whole=True, ended=True)
+        found = recall.recall(self.memory, text, hits, most=SHOWN_TURNS, whole=True, ended=True)
         known = {evidence.text for evidence in found}  # an app may have stored the message
         said = recall.telling(
             [turn.said for turn in self._turns if turn.said.role == "user" and turn.tells]
@@ -609,24 +603,6 @@ class Chat:
                 break
         self._first += len(turns) - max(1, len(kept))
         return converse(engine, instructions, kept or turns[-1:], asked.options), turn
-
-    def _add(
-        self,
-        message: Mapping[str, Any],
-        said_at: str,
-        *,
-        infer: Literal[False, "later"],
-        images: Sequence[bytes | str | Path] = (),
-    ) -> AddResults:
-        given: dict[str, Any] = {"images": images, "timestamp": said_at, "infer": infer}
-        return self.memory.add(message, **given, **self._ids())
-
-    @property
-    def _scope(self) -> Scope:
-        return Scope(self.user_id, self.agent_id, self.run_id)
-
-    def _ids(self) -> dict[str, Any]:
-        return {"user_id": self.user_id, "agent_id": self.agent_id, "run_id": self.run_id}
 
 
 def _streamed(stream: Stream, reply: Reply, pieces: list[str]) -> Iterator[str]:

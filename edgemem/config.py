@@ -241,16 +241,15 @@ MEMORY_DB = ":memory:"
 _LOCK_S = 10.0  # a change of the settings file takes milliseconds
 
 
-def load_settings(path: Path | None = None) -> Settings:
-    """Returns the settings now in force.
+def load_settings() -> Settings:
+    """Returns the settings now in force. Raises ConfigError on a bad file, key or value.
 
-    path: a settings file; None means `config_file()`, which need not exist. A relative `db` in a
-    file starts from the file's folder, a relative one in the environment from the working folder.
-    Raises ConfigError on an unreadable file, an unknown key or a bad value.
+    A relative `db` in the file starts from the file's folder, a relative one in the environment
+    from the working folder.
     """
-    file = path or config_file()
+    file = config_file()
     values: dict[str, Any] = {"db": data_dir() / "memory.db"}
-    for key, value in _read_file(file, must_exist=path is not None).items():
+    for key, value in _read_file(file).items():
         values[key] = checked(key, value, str(file))
         if key == "db" and str(values[key]) != MEMORY_DB:
             values[key] = file.absolute().parent / values[key]
@@ -265,9 +264,8 @@ def load_settings(path: Path | None = None) -> Settings:
 def set_value(key: str, value: str | int | Path) -> Path:
     """Writes one setting to the settings file and returns the file's path.
 
-    value: a text is converted to the key's type. All other lines stay as they are, comments
-    included. The file is replaced atomically. Raises ConfigError as `load_settings` does, and if
-    the file cannot be written.
+    value: a text is converted to the key's type. All other lines stay, comments included. Raises
+    ConfigError as `load_settings` does, and if the file cannot be written.
     """
     if isinstance(value, Path) or (key == "db" and value != MEMORY_DB):
         # A relative path that the user types starts from the working folder, not from the file's.
@@ -286,10 +284,8 @@ def set_value(key: str, value: str | int | Path) -> Path:
 
 
 def unset_value(key: str) -> Path:
-    """Removes one setting from the settings file, so that its default is in force again.
-
-    Returns the file's path. An absent key is not an error. Raises ConfigError as `set_value` does.
-    """
+    """Removes a setting from the settings file, if it is there. Returns and raises as `set_value`
+    does."""
     _check_key(key, "the call")
     with _locked(config_file()) as file:
         values = _read_file(file)
@@ -308,11 +304,9 @@ def _check_key(key: str, where: str) -> None:
 
 
 def _from_text(key: str, text: str) -> str | int | float | list[str]:
-    """Converts text from the environment or the command line to the key's type.
+    """Converts text to the key's type, or returns it if it cannot be converted.
 
-    The texts of a list are separated by commas or lines. A regular expression may hold commas: it
-    ends at the first slash before a comma, or at the line's end. A list in JSON's brackets is
-    taken as it is. Text that cannot be converted is returned.
+    The texts of a list are separated by commas (see `_items`) or lines, or are JSON's.
     """
     try:
         if key in _NUMBERS:
@@ -327,7 +321,8 @@ def _from_text(key: str, text: str) -> str | int | float | list[str]:
 
 
 def _items(line: str) -> Iterator[str]:
-    """Splits a line at its commas. A regular expression is kept whole."""
+    """Splits a line at its commas, but not within a regular expression, which ends at the first
+    slash before a comma or at the line's end."""
     parts = line.split(",")
     while parts:
         ends = enumerate(parts, 1) if parts[0].lstrip().startswith("/") else ()
@@ -341,10 +336,8 @@ _Refuse = Callable[..., ConfigError]
 
 
 def checked(key: str, value: object, where: str) -> Any:
-    """Returns a setting's value in its final type. Raises ConfigError, naming the allowed values.
-
-    where: the source of the value, for the message.
-    """
+    """Returns a setting's value in its final type. Raises ConfigError, naming the allowed values
+    and where the value is from."""
     _check_key(key, where)
 
     def refuse(allowed: str, shown: str = repr(value)) -> ConfigError:
@@ -436,15 +429,11 @@ def _is_no_expression(pattern: str) -> bool:
     return False
 
 
-def _read_file(file: Path, *, must_exist: bool = False) -> dict[str, Any]:
+def _read_file(file: Path) -> dict[str, Any]:
     """Returns the raw values of a settings file by key, checked; empty without a file."""
     try:
         values = tomllib.loads(file.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError as exc:
-        if must_exist:
-            raise ConfigError(
-                f"There is no settings file {file}. Give another one, or none to use the defaults."
-            ) from exc
+    except FileNotFoundError:
         return {}
     except (ValueError, RecursionError) as exc:  # a number may have too many digits
         raise ConfigError(
@@ -556,10 +545,7 @@ _EXTRAS = {
 
 
 def require(extra: str) -> None:
-    """Raises ConfigError, with the install command, if a package of an extra is missing.
-
-    Imports no package.
-    """
+    """Raises ConfigError, with the install command, if a package of an extra is missing."""
     what, *packages = _EXTRAS[extra]
     missing = [name for name in packages if find_spec(name) is None]
     if missing:

@@ -131,7 +131,10 @@ def triples(fact: str, encoder: Encoder) -> list[NewRelation]:
         return []
     seen = pooling(spans, read.offsets) @ np.concatenate(read.layers[LAYERS], axis=-1)
     seen = np.concatenate([seen, shapes(fact, spans)], axis=1)
-    kept = _without_clashes(_likely(seen, runs(fact, spans)))
+    kept: list[Read] = []
+    for new in _likely(seen, runs(fact, spans)):
+        if not any(_clash(new, old) for old in kept):
+            kept.append(new)
 
     def said(run: Run) -> str:
         return fact[spans[run[0]][0] : spans[run[1]][1]]
@@ -256,25 +259,16 @@ def _likely(seen: Floats, of: Sequence[Run]) -> list[Read]:
     ]  # fmt: skip
 
 
-def _without_clashes(read: Sequence[Read]) -> list[Read]:
-    """The relations (the likeliest first) that clash with no likelier one: no other label for the
-    same two runs, nor the same label for runs that overlap ("Blue Heron", "Blue Heron bakery")."""
-    kept: list[Read] = []
-    for new in read:
-        if not any(_clash(new, old) for old in kept):
-            kept.append(new)
-    return kept
-
-
 def _clash(new: Read, old: Read) -> bool:
+    """Whether two relations are of the same two runs, or are the same relation to targets that
+    overlap ("Blue Heron", "Blue Heron bakery"), or of sources that overlap to one target."""
     if {new.source, new.target} == {old.source, old.target}:
         return True
     if new.label != old.label:
         return False
-    same_source, same_target = new.source == old.source, new.target == old.target
-    return (not same_target and _overlap(new.target, old.target)) or (
-        same_target and not same_source and _overlap(new.source, old.source)
-    )
+    if new.target == old.target:
+        return _overlap(new.source, old.source)
+    return _overlap(new.target, old.target)
 
 
 def _overlap(one: Run, other: Run) -> bool:

@@ -259,15 +259,10 @@ def messages_of(
 ) -> list[tuple[Message, bool]]:
     """Returns the messages in order, each with its `recalled` flag.
 
-    A recalled message is stored as a turn, and no search finds it. A chat marks its own answers so,
-    and questions: they repeat memories or ask for them.
-
-    value: a string (a user's message), a message dict {role, content, name?, timestamp?, metadata?,
-    recalled?}, or a sequence of either. content: a text, or OpenAI's parts. An image part has a
-    data URI as its "image_url", and may have a "caption". timestamp: for messages without their
-    own; None means now. images: bytes, paths or data URIs, added to the last message; `value` may
-    then be empty.
-    An assistant's `<think>…</think>` is left out, and so is a message that has nothing else.
+    value, timestamp, images: as for `Memory.add`; with images, `value` may be empty. A recalled
+    message is stored as a turn, and no search finds it. A chat marks its own answers so, and
+    questions: they repeat memories or ask for them. An image part may have a "caption". An
+    assistant's `<think>…</think>` is left out, and so is a message that has nothing else.
     """
     if isinstance(value, str | Mapping):
         value = [value]

@@ -1,8 +1,7 @@
 """Memory: what an app remembers of its users, in one SQLite file. Names and shapes are mem0's.
 
-`Memory` checks inputs and stores turns. `pipeline.ingest` takes facts from the turns, `retrieval`
-answers queries from vectors and words, and `pipeline.upkeep` exports, imports and reindexes the
-store. The language model is loaded when it is first needed, for example to extract facts.
+Checks inputs and stores turns; `pipeline` takes facts from them and keeps the store in order,
+`retrieval` answers queries. The language model is loaded when it is first needed.
 """
 
 from __future__ import annotations
@@ -285,10 +284,9 @@ class Memory:
         """Extract facts from pending turns that are due (retry_now: from all of them).
 
         Images without a caption get one from a model that sees. limit: at most so many pieces and
-        images. Without a limit three more things are done: the text of images is read
-        (`read_images`), facts whose relations were never read get them, and memories without token
-        vectors get these if retrieval is careful. on_progress: called with (done, total) in each of
-        the three. Raises StoreLocked while another process works on pending pieces.
+        images. Without a limit, relations that were never read, the text of images and missing
+        token vectors follow. on_progress: called with (done, total) in each of these three. Raises
+        StoreLocked while another process works on pending pieces.
         """
         started = time.perf_counter()
         limit = None if limit is None else inputs.count_of(limit, "limit", least=0)
@@ -462,10 +460,9 @@ class Memory:
         """The live memories that fit a query best, by vectors and words, best first.
 
         image: bytes, path or data URI of an image, in place of a query; finds images that look like
-        it (`looking.found_alike`). filters: mem0's, on metadata and columns. threshold: leave out
-        lower scores; scores lie in [0, 1] and mean the same for every query. explain: give the
-        parts of each score. at: search the memories that were valid at this time, in place of
-        those valid now. An unknown scope finds nothing.
+        it. filters: mem0's, on metadata and columns. threshold: leave out lower scores; scores lie
+        in [0, 1] and mean the same for every query. explain: give the parts of each score. at: the
+        memories that were valid at this time, in place of those valid now.
         Raises InputError on a bad query, image, filter, time or number.
         """
         top_k, threshold = inputs.count_of(top_k, "top_k"), inputs.threshold_of(threshold)
@@ -603,9 +600,7 @@ class Memory:
         """Write what is remembered as JSON lines; returns how many. `import_jsonl` reads them.
 
         Written are turns, memories (deleted ones too), history, relations, images, marks of what
-        may never be sent, and pending work. Receipts of cloud calls and of erasures are not. So a
-        store made of an export does not know what was spent, and takes what was erased here from
-        an older export.
+        may never be sent, and pending work. Receipts of cloud calls and of erasures are not.
         file: a path, replaced in one step, or an open text file. user_id: write only what is of
         this user, without the keywords that may never be sent. sealed: encrypt each line with the
         key of this store, which must be a vault. Otherwise the lines are plain, even those of a

@@ -1,9 +1,8 @@
 """What edgemem takes and gives: messages, memories, queries, hits, evidence, changes.
 
-Knows no storage and no model. All are frozen dataclasses that carry their own measurements.
-``to_dict()`` gives mem0's shape, which the command line's ``--json`` prints too. Times are ISO-8601
-strings in UTC with milliseconds, so that they sort as text. A day is a day in this machine's time
-zone (see `local_time`).
+Knows no storage and no model. ``to_dict()`` gives mem0's shape, which the command line's ``--json``
+prints too. Times are ISO-8601 strings in UTC with milliseconds, so that they sort as text. A day is
+a day in this machine's time zone.
 """
 
 from __future__ import annotations

@@ -231,7 +231,7 @@ def test_a_budget_says_what_was_turned_down_for_the_memory_limit() -> None:
 
 
 def test_a_budget_says_what_is_left_of_the_clouds() -> None:
-    pytest.importorskip("openai")
+    pytest.importorskip("httpx2")
     with service() as cloud:
         set_value("cloud.base_url", cloud.base_url)
         set_value("cloud.model", "gpt-4o-mini")

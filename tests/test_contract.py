@@ -63,7 +63,8 @@ WALLS = {
     "socket": [],
     "requests": [],
     "httpx": [],
-    "openai": ["cloud/client.py"],
+    "httpx2": ["cloud/client.py"],
+    "openai": [],
     "starlette": ["server/"],
     "uvicorn": ["server/asgi.py"],
     "mcp": ["server/mcp.py"],
@@ -220,7 +221,7 @@ def python(code: str, **environment: str) -> str:
 
 
 def test_importing_edgemem_loads_no_model_library() -> None:
-    heavy = "llama_cpp onnxruntime hnswlib tokenizers openai torch transformers click rich"
+    heavy = "llama_cpp onnxruntime hnswlib tokenizers httpx2 torch transformers click rich"
     heavy = [*heavy.split(), "starlette", "uvicorn", "mcp", "prompt_toolkit", "PIL"]
     # Nor does what the names of `edgemem` stand for, until a model is wanted.
     code = "{}; print([m for m in {} if m in sys.modules])\n"

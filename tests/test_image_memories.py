@@ -484,7 +484,7 @@ def test_an_image_stays_with_the_line_that_tells_of_it() -> None:
         with Governor(memory, settings) as governor:
             outgoing = governor.prepare("Which bicycle?", hits, scope=Scope("ana"))
             assert len(hits) == 1 and b"yard" not in outgoing.request.body
-            assert outgoing.images == outgoing.memory_ids == ()
+            assert outgoing.images == outgoing.receipt.memory_ids == ()
 
 
 def test_what_was_read_or_seen_in_an_image_stays_unless_images_may_leave() -> None:
@@ -500,7 +500,7 @@ def test_what_was_read_or_seen_in_an_image_stays_unless_images_may_leave() -> No
             with Governor(memory, cloud.settings(images=choice)) as governor:
                 outgoing = governor.prepare("Which tent?", hits, scope=Scope("ana"))
                 sent[choice] = outgoing.request.body.decode()
-                assert set(outgoing.memory_ids) == (
+                assert set(outgoing.receipt.memory_ids) == (
                     {mine.id, seen.id} if choice == "on" else {mine.id}
                 )
         assert "My receipt of the tent." in sent["off"]

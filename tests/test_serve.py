@@ -22,7 +22,7 @@ from memorykit import quick
 
 import edgemem.server
 from edgemem import config
-from edgemem.cli import tools
+from edgemem.cli import output
 from edgemem.cli.output import history_file, remember_typed
 from edgemem.errors import ConfigError
 from edgemem.server import app, serve
@@ -75,7 +75,7 @@ def test_show_token_prints_it_alone(run: Run) -> None:
 def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What `serve` was asked for, each time that the command has started it."""
     found: list[dict[str, Any]] = []
-    monkeypatch.setattr(tools, "open_memory", lambda *_, **__: quick(engine=FakeEngine()))
+    monkeypatch.setattr(output, "open_memory", lambda *_, **__: quick(engine=FakeEngine()))
     monkeypatch.setattr(edgemem.server, "serve", lambda memory, **given: found.append(given))
     return found
 
@@ -83,7 +83,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 def test_at_a_terminal_the_token_is_shown_at_the_first_start_alone(
     run: Run, monkeypatch: pytest.MonkeyPatch, started: list[dict[str, Any]]
 ) -> None:
-    monkeypatch.setattr(tools, "stderr_is_terminal", lambda: True)
+    monkeypatch.setattr(output, "stderr_is_terminal", lambda: True)
     first = run("serve", "--queue", "3", "--allow-host", "memory.lan", "--allow-reset")
     token = token_file().read_text().strip()
     assert token in first.stderr and str(token_file()) in " ".join(first.stderr.split())
@@ -104,7 +104,7 @@ def test_the_address_with_the_token_is_told_at_a_terminal_alone(
     started[0]["on_ready"](url)
     told = capsys.readouterr().err
     assert f"Listening on {url}." in told and token not in told
-    monkeypatch.setattr(tools, "stderr_is_terminal", lambda: True)
+    monkeypatch.setattr(output, "stderr_is_terminal", lambda: True)
     started[0]["on_ready"](url)
     shown = capsys.readouterr()
     assert f"{url}/#token={token}" in shown.err and shown.out == ""

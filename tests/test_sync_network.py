@@ -17,7 +17,7 @@ from memorykit import quick
 
 from bench.sync import digest
 from edgemem import Memory
-from edgemem.cli import output, tools
+from edgemem.cli import output
 from edgemem.errors import InputError, StoreError
 from edgemem.sync import network, pairing_code
 from edgemem.sync import sync as sync_memory
@@ -148,7 +148,7 @@ def test_an_address_that_is_taken_is_told(served: tuple[Memory, Server], tmp_pat
 def test_the_command_pairs_syncs_and_says_what_it_did(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served: tuple[Memory, Server]
 ) -> None:
-    monkeypatch.setattr(tools, "open_memory", lambda db, **_: quick(db))
+    monkeypatch.setattr(output, "open_memory", lambda db, **_: quick(db))
     a, b, folder = (str(tmp_path / name) for name in ("x.db", "y.db", "shared"))
     with quick(a) as memory:
         memory.add("hello there", user_id="ada", infer=False)
@@ -187,7 +187,7 @@ def test_what_another_device_erases_leaves_the_chats_prompt_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path))
-    monkeypatch.setattr(tools, "open_memory", lambda db, **_: quick(db))
+    monkeypatch.setattr(output, "open_memory", lambda db, **_: quick(db))
     a, folder = str(tmp_path / "memory.db"), str(tmp_path / "shared")
     with quick(a) as memory:
         memory.add(["My password is xyzzy.", "I like tea."], user_id="ada", infer=False)

@@ -116,7 +116,7 @@ def test_answers_are_learned_over_the_teachers_memories_as_they_then_are() -> No
 
 @pytest.fixture
 def server() -> Iterator[Service]:
-    pytest.importorskip("openai")
+    pytest.importorskip("httpx2")
     with service() as opened:
         opened.behaviour = lambda call: call.reply(answer(HAS_A_CAT))
         yield opened

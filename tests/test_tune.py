@@ -295,6 +295,6 @@ def test_a_model_that_cannot_be_tuned_is_used_as_it_is(
         raise ModelError("no room")
 
     monkeypatch.setattr(tune, "requantise", fail)
-    monkeypatch.setattr(admin, "at_a_terminal", lambda: True)
+    monkeypatch.setattr(output, "at_a_terminal", lambda: True)
     admin.tune_first(load_settings())
     assert "Not tuned: no room" in capsys.readouterr().err

@@ -22,7 +22,6 @@ from memorykit import BagOfWords, WordTokens, quick, texts
 from storekit import ROOT, add, child, finished, memory, raised
 
 import edgemem.cli.output as output
-import edgemem.cli.vault as commands
 from edgemem import Memory
 from edgemem import vault as vaults
 from edgemem.cli.output import history_file, remember_typed, typed_before
@@ -524,8 +523,7 @@ def test_the_commands_lock_tell_and_unlock(
     for file in (tmp_path / "home" / "keys").iterdir():
         file.unlink()
     assert "its key is not at hand" in run("get", "m1", code=1).stderr
-    for module in (output, commands):
-        monkeypatch.setattr(module, "at_a_terminal", lambda: True)
+    monkeypatch.setattr(output, "at_a_terminal", lambda: True)
     typed = f"wrong one\n{code}\n{PASSPHRASE}\n{PASSPHRASE}\n"
     asked = run("vault", "change-passphrase", input=typed)
     assert "does not open" in asked.stderr
@@ -639,10 +637,10 @@ def test_a_vault_that_has_lost_its_file_of_the_ways_gets_a_new_one_by_the_recove
     vaults.vault_file(path).unlink()
     assert "the recovery code alone" in run("vault", "status").stdout
     assert "memory.db.vault, which belongs beside it, is missing" in run("get", "m1", code=1).stderr
-    monkeypatch.setattr(commands, "at_a_terminal", lambda: True)
     typed = f"{PASSPHRASE}\n{PASSPHRASE}\n"
     monkeypatch.setenv("EDGEMEM_PASSPHRASE", vaults.new_key().recovery_code())
     assert "does not open" in run("vault", "change-passphrase", input=typed, code=1).stderr
+    monkeypatch.setattr(output, "at_a_terminal", lambda: True)
     monkeypatch.setenv("EDGEMEM_PASSPHRASE", code)
     assert "Ada likes tea" in run("get", "m1").stdout
     run("vault", "change-passphrase", input=typed)

@@ -11,27 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgemem.cli.output import (
-    at_a_terminal,
-    change_line,
-    cli,
-    db_option,
-    in_words,
-    json_option,
-    memory_option,
-    minute,
-    note,
-    one_line,
-    open_memory,
-    pending_note,
-    plural,
-    print_result,
-    progress,
-    read_text,
-    scope_options,
-    store_option,
-    wants_json,
-)
+from edgemem.cli import output as ui
 from edgemem.config import NO_MODEL, Settings, config_file, load_settings, set_value, unset_value
 from edgemem.errors import ConfigError, EdgememError, MemoryBudgetExceeded, ModelError, StoreCorrupt
 from edgemem.results import Aligned
@@ -81,7 +61,7 @@ click.option(
     expose_value=False,
     callback=_print_version,
     help="Show the version, the models, the vector backend and the llama.cpp build.",
-)(cli)
+)(ui.cli)
 
 
 def _llama_build() -> str:
@@ -90,46 +70,46 @@ def _llama_build() -> str:
 
         return build_info()
     except Exception as exc:  # a missing or broken native library may raise anything
-        return f"not usable ({one_line(str(exc))}); reinstall llama-cpp-python"
+        return f"not usable ({ui.one_line(str(exc))}); reinstall llama-cpp-python"
 
 
-@cli.command()
-@memory_option
+@ui.cli.command()
+@ui.memory_option
 def reindex(memory: Memory) -> None:
     """Embed every memory anew, for instance after changing the embedder."""
-    with progress("Embedding", None) as advance:
+    with ui.progress("Embedding", None) as advance:
         count = memory.reindex(on_progress=advance)
-    print_result({"results": [{"reindexed": count}]}, remark=f"{count} embedded anew.")
+    ui.print_result({"results": [{"reindexed": count}]}, remark=f"{count} embedded anew.")
 
 
-@cli.command()
-@memory_option
+@ui.cli.command()
+@ui.memory_option
 def align(memory: Memory) -> None:
     """Map every vector to a new embedder's space, to search at once; see also `reindex`.
 
     Embeds a sample of the memories anew and maps the vectors of all others by it. `edgemem reindex`
     embeds them all, takes longer, and may follow at any time.
     """
-    with progress("Embedding", None) as advance:
+    with ui.progress("Embedding", None) as advance:
         aligned = memory.align(on_progress=advance)
     if aligned == Aligned(0, 0):
         remark = "The vectors are the embedder's already."
     else:
         remark = f"{aligned.mapped} mapped, {aligned.embedded} embedded anew."
-    print_result({"results": [asdict(aligned)]}, remark=remark)
+    ui.print_result({"results": [asdict(aligned)]}, remark=remark)
 
 
 _PENDING = ("id", "task", "attempts", "last_error", "created_at", "next_try_at")
 
 
-@cli.command()
+@ui.cli.command()
 @click.option("--retry", is_flag=True, help="Work off what is pending now.")
 @click.option("--erased", is_flag=True, help="Read all files again for what was ever erased.")
 @click.option(
     "--receipt", metavar="FILE", help="With --erased: what `edgemem erase --json` printed."
 )
-@db_option
-@json_option
+@ui.db_option
+@ui.json_option
 def doctor(retry: bool, erased: bool, receipt: str | None, db: str | None) -> None:
     """Check the store and list the work that is still pending, with its last error.
 
@@ -140,12 +120,12 @@ def doctor(retry: bool, erased: bool, receipt: str | None, db: str | None) -> No
     with _without_doctor(), ExitStack() as opened:
         refused = []
         try:
-            memory = opened.enter_context(open_memory(db))
+            memory = opened.enter_context(ui.open_memory(db))
         except MemoryBudgetExceeded as exc:
             if retry:
                 raise
             refused.append(str(exc))
-            memory = opened.enter_context(open_memory(db, loads=False))
+            memory = opened.enter_context(ui.open_memory(db, loads=False))
         _examine(memory, retry, erased if kept is None else kept, refused)
 
 
@@ -169,7 +149,7 @@ def _examine(
 
     changes = None
     if retry:
-        with progress("Working off what is pending", None) as advance:
+        with ui.progress("Working off what is pending", None) as advance:
             changes = memory.process_pending(retry_now=True, on_progress=advance)
     pending = [{key: getattr(item, key) for key in _PENDING} for item in memory.pending()]
     found = memory.doctor(erased=erased)
@@ -179,8 +159,10 @@ def _examine(
     report = {**found, **of_here, "pending": pending}
     if changes is not None:
         report["retried"] = changes.to_dict()["results"]
-    print_result({"results": [report]}, [*_report_lines(report), *map(change_line, changes or ())])
-    pending_note(len(pending))
+    ui.print_result(
+        {"results": [report]}, [*_report_lines(report), *map(ui.change_line, changes or ())]
+    )
+    ui.pending_note(len(pending))
     if report["problems"]:
         raise click.exceptions.Exit(1)
 
@@ -201,7 +183,7 @@ def _projector(settings: Settings) -> str:
 
 def _receipt(file: str) -> Mapping[str, Any]:
     try:
-        kept = json.loads(read_text(file))
+        kept = json.loads(ui.read_text(file))
     except (OSError, ValueError, RecursionError) as exc:
         raise click.UsageError(f"{file} cannot be read as JSON ({exc})") from exc
     return kept if isinstance(kept, dict) else {}
@@ -211,25 +193,25 @@ def _report_lines(report: Mapping[str, Any]) -> Iterator[str]:
     for key, value in report.items():
         if key in ("problems", "pending", "retried"):
             continue
-        yield f"{key}\t{in_words(value)}"
+        yield f"{key}\t{ui.in_words(value)}"
     for problem in report["problems"] or ["none"]:
-        yield f"problem\t{one_line(str(problem))}"
+        yield f"problem\t{ui.one_line(str(problem))}"
     for item in report["pending"]:
-        tries = plural(item["attempts"], "failed try")
-        why = one_line(item["last_error"] or "not tried yet")
+        tries = ui.plural(item["attempts"], "failed try")
+        why = ui.one_line(item["last_error"] or "not tried yet")
         yield f"pending\t{item['id']}\t{item['task']}\t{tries}\t{why}"
 
 
 # -- models --------------------------------------------------------------------------------------
 
 
-@cli.group()
+@ui.cli.group()
 def models() -> None:
     """The models: which there are, where they lie, and whether they are whole."""
 
 
 @models.command("list")
-@json_option
+@ui.json_option
 def models_list() -> None:
     """List the known models: name, kind, where from, size, licence, how it is used, what it is.
 
@@ -244,7 +226,7 @@ def models_list() -> None:
         results.append(row.to_dict() | {"reader": used_as})
         about = [row.licence, used_as or "-", row.about]
         lines.append("\t".join([row.name, row.kind, row.source, size, *about]))
-    print_result({"results": results}, lines)
+    ui.print_result({"results": results}, lines)
 
 
 def _used_as(row: Installed) -> str | None:
@@ -265,7 +247,7 @@ def _used_as(row: Installed) -> str | None:
 
 @models.command("where")
 @click.argument("name", required=False)
-@json_option
+@ui.json_option
 def models_where(name: str | None) -> None:
     """Print the path of a model's file; without NAME, the folder that you may put models in."""
     from edgemem.runtime.models import find, user_models_dir
@@ -275,7 +257,7 @@ def models_where(name: str | None) -> None:
 
 @models.command("verify")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@json_option
+@ui.json_option
 def models_verify(names: tuple[str, ...]) -> None:
     """Check the sha256 of models (default: all that are installed and known)."""
     from edgemem.runtime.models import installed, manifest, verify
@@ -284,35 +266,35 @@ def models_verify(names: tuple[str, ...]) -> None:
         there, known = installed(), manifest()
         names = tuple(r.name for r in there if r.source != "missing" and r.name in known)
     rows = []
-    with progress("Checking", len(names)) as advance:
+    with ui.progress("Checking", len(names)) as advance:
         for done, name in enumerate(names, 1):
             rows.append({"name": name, "ok": verify(name)})
             advance(done)
     lines = (f"{row['name']}\t{'ok' if row['ok'] else 'damaged'}" for row in rows)
-    print_result({"results": rows}, lines)
+    ui.print_result({"results": rows}, lines)
     if not all(row["ok"] for row in rows):
-        note("Delete a damaged file (`edgemem models where NAME`) and install or pull it again.")
+        ui.note("Delete a damaged file (`edgemem models where NAME`) and install or pull it again.")
         raise click.exceptions.Exit(1)
 
 
 @models.command("pull")
 @click.argument("name")
-@json_option
+@ui.json_option
 def models_pull(name: str) -> None:
     """Fetch a model into your models folder and check its sha256. This uses the network."""
     from edgemem.runtime.models import pull
 
-    with progress("Fetching bytes", None) as advance:
+    with ui.progress("Fetching bytes", None) as advance:
         path = pull(name, advance)
     _print_path(path, name=name)
 
 
 def _print_path(path: Path, **more: str | None) -> None:
-    print_result({"results": [{**more, "path": str(path)}]}, [str(path)])
+    ui.print_result({"results": [{**more, "path": str(path)}]}, [str(path)])
 
 
 @models.command("tune")
-@json_option
+@ui.json_option
 def models_tune() -> None:
     """Find the form and the threads that run the default model fastest here, and store them.
 
@@ -323,10 +305,10 @@ def models_tune() -> None:
     for speed in tuning.speeds:
         prefill, decode = speed.prefill_tokens_per_s, speed.decode_tokens_per_s
         lines.append(f"{speed.form}\t{speed.n_threads}\t{prefill:.0f}\t{decode:.0f}")
-    print_result({"results": [{**asdict(tuning), "path": str(tuning.path)}]}, lines)
-    if not wants_json():
-        note(
-            f"Chosen: {tuning.form}, {plural(tuning.n_threads_batch, 'thread')} for prefill and "
+    ui.print_result({"results": [{**asdict(tuning), "path": str(tuning.path)}]}, lines)
+    if not ui.wants_json():
+        ui.note(
+            f"Chosen: {tuning.form}, {ui.plural(tuning.n_threads_batch, 'thread')} for prefill and "
             f"{tuning.n_threads} for decoding. Stored in {tuning.path}."
         )
 
@@ -334,7 +316,7 @@ def models_tune() -> None:
 def _tune() -> Tuning:
     from edgemem.runtime.tune import tune
 
-    with progress("Tuning the model", 100) as advance:
+    with ui.progress("Tuning the model", 100) as advance:
         return tune(advance)
 
 
@@ -351,28 +333,28 @@ def tune_first(settings: Settings) -> None:
     wanted = settings.tuned == "on" and settings.model == models.DEFAULT_LLM
     if (settings.memory_limit_bytes or _TUNING_BYTES) < _TUNING_BYTES:
         return
-    if not wanted or settings.n_gpu_layers or not at_a_terminal():
+    if not wanted or settings.n_gpu_layers or not ui.at_a_terminal():
         return
     if tune.stored(models.find(models.DEFAULT_LLM)) is not None:
         return
-    note("Tuning the model for this machine, once; `edgemem config set tuned off` ends it.")
+    ui.note("Tuning the model for this machine, once; `edgemem config set tuned off` ends it.")
     try:
         _tune()
     except ModelError as exc:
-        note(f"Not tuned: {exc}")
+        ui.note(f"Not tuned: {exc}")
 
 
 # -- config --------------------------------------------------------------------------------------
 
 
-@cli.group()
+@ui.cli.group()
 def config() -> None:
     """The settings, from config.toml and the environment (EDGEMEM_<KEY>)."""
 
 
 def _print_settings(values: Mapping[str, Any]) -> None:
     results = [{"key": key, "value": value} for key, value in values.items()]
-    print_result({"results": results}, _rows(values))
+    ui.print_result({"results": results}, _rows(values))
 
 
 def _rows(values: Mapping[str, Any]) -> Iterator[str]:
@@ -380,7 +362,7 @@ def _rows(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 @config.command("show")
-@json_option
+@ui.json_option
 def config_show() -> None:
     """Show every setting that is in force."""
     _print_settings(load_settings().to_dict())
@@ -388,7 +370,7 @@ def config_show() -> None:
 
 @config.command("get")
 @click.argument("key")
-@json_option
+@ui.json_option
 def config_get(key: str) -> None:
     """Print one setting."""
     values = load_settings().to_dict()
@@ -396,35 +378,35 @@ def config_get(key: str) -> None:
         raise ConfigError(f"Unknown setting {key!r}. Allowed: {', '.join(values)}.")
     value = values[key]
     shown = "" if value is None else str(value)
-    print_result({"results": [{"key": key, "value": value}]}, [shown])
+    ui.print_result({"results": [{"key": key, "value": value}]}, [shown])
 
 
 @config.command("set")
 @click.argument("key")
 @click.argument("value")
-@json_option
+@ui.json_option
 def config_set(key: str, value: str) -> None:
     """Write one setting to config.toml.
 
     The texts of a list are separated by commas: `salary, /IBAN.{0,9}/`.
     """
     file = set_value(key, value)
-    note(f"Written to {file}.")
-    _print_settings({key: load_settings(file).to_dict()[key]})
+    ui.note(f"Written to {file}.")
+    _print_settings({key: load_settings().to_dict()[key]})
 
 
 @config.command("unset")
 @click.argument("key")
-@json_option
+@ui.json_option
 def config_unset(key: str) -> None:
     """Take one setting out of config.toml, so that its default holds again."""
     file = unset_value(key)
-    note(f"Taken out of {file}.")
+    ui.note(f"Taken out of {file}.")
     _print_settings({key: load_settings().to_dict()[key]})
 
 
 @config.command("path")
-@json_option
+@ui.json_option
 def config_path() -> None:
     """Print the path of config.toml."""
     _print_path(config_file())
@@ -433,28 +415,28 @@ def config_path() -> None:
 # -- cloud ---------------------------------------------------------------------------------------
 
 
-@cli.group()
+@ui.cli.group()
 def cloud() -> None:
     """The optional cloud: off until you set it up; each call leaves a receipt here."""
 
 
 @cloud.command("status")
-@db_option
-@json_option
+@ui.db_option
+@ui.json_option
 def cloud_status(db: str | None) -> None:
     """Show the service, the prices, the budget and what this month has cost."""
     from edgemem.cloud.governor import require_enabled, status
 
     settings = load_settings()
     require_enabled(settings.cloud)
-    with open_memory(db, settings) as memory:
+    with ui.open_memory(db, settings) as memory:
         found = status(memory.store, settings.cloud)
-    print_result({"results": [found]}, _rows(found))
+    ui.print_result({"results": [found]}, _rows(found))
 
 
 @cloud.command("receipts")
 @click.option("--last", type=click.IntRange(min=1), default=20, metavar="N")
-@store_option
+@ui.store_option
 def cloud_receipts(last: int, memory: Memory) -> None:
     """List the last calls: time, service, outcome, tokens, cost, hash of what was sent.
 
@@ -465,24 +447,24 @@ def cloud_receipts(last: int, memory: Memory) -> None:
     found = receipts(memory.store, last)
     results = [receipt.to_dict() for receipt in found]
     remark = "This store has no receipt of a cloud call."
-    print_result({"results": results}, map(_receipt_line, found), remark)
+    ui.print_result({"results": results}, map(_receipt_line, found), remark)
 
 
 def _receipt_line(receipt: Receipt) -> str:
     tokens = f"{receipt.tokens_before}>{receipt.tokens_after} tokens"
     cost = "no price" if receipt.cost is None else f"{receipt.cost:.6f}"
     service = f"{receipt.endpoint} {receipt.model}"
-    memories = plural(len(receipt.memory_ids), "memory")
+    memories = ui.plural(len(receipt.memory_ids), "memory")
     sha256 = (receipt.sent_sha256 or "hash erased")[:16]
-    time = minute(receipt.created_at)
+    time = ui.minute(receipt.created_at)
     return "\t".join([time, service, receipt.outcome, tokens, cost, memories, sha256])
 
 
 @cloud.command("dry-run")
 @click.argument("message")
-@scope_options
-@db_option
-@json_option
+@ui.scope_options
+@ui.db_option
+@ui.json_option
 def dry_run(message: str, scope: dict[str, Any], db: str | None) -> None:
     """Print the exact request that MESSAGE would send to the cloud, and send nothing.
 
@@ -495,34 +477,32 @@ def dry_run(message: str, scope: dict[str, Any], db: str | None) -> None:
 
     settings = load_settings()
     require_enabled(settings.cloud)
-    with open_memory(db, settings) as memory, Governor(memory, dry=True) as governor:
+    with ui.open_memory(db, settings) as memory, Governor(memory, dry=True) as governor:
         hits = Chat(memory, **scope).offered(message)
         outgoing = governor.prepare(message, hits, scope=Scope(**scope))
+    kept = outgoing.receipt
     row = {
         "url": outgoing.request.url,
         "body": outgoing.request.body.decode("utf-8"),
-        "sha256": outgoing.sha256,
-        "memory_ids": outgoing.memory_ids,
-        "tokens_before": outgoing.tokens_before,
-        "tokens_after": outgoing.tokens_after,
-        "cost_at_most": outgoing.cost_at_most,
+        "sha256": kept.sent_sha256,
+        "memory_ids": kept.memory_ids,
+        "tokens_before": kept.tokens_before,
+        "tokens_after": kept.tokens_after,
+        "cost_at_most": kept.cost,
         "redacted": outgoing.replaced,
         "images": outgoing.images,
     }
-    print_result({"results": [row]}, [outgoing.request.shown()])
-    if wants_json():
+    ui.print_result({"results": [row]}, [outgoing.request.shown()])
+    if ui.wants_json():
         return
     for placeholder, value in outgoing.replaced.items():
-        note(f"{placeholder} stands for {value}, which stays here.")
+        ui.note(f"{placeholder} stands for {value}, which stays here.")
     for image in outgoing.images:
-        note(f"The image {image} would go along, small and without metadata.")
-    cost = outgoing.cost_at_most
+        ui.note(f"The image {image} would go along, small and without metadata.")
     unknown = f"at an unknown cost: prices.toml has no price of {settings.cloud.model!r}"
-    price = unknown if cost is None else f"for at most {cost:.6f}"
-    tokens = (
-        f"{outgoing.tokens_before} tokens of memories, {outgoing.tokens_after} after compression"
-    )
-    note(f"Nothing was sent. It would be {len(outgoing.request.body)} bytes ({tokens}), {price}.")
+    price = unknown if kept.cost is None else f"for at most {kept.cost:.6f}"
+    tokens = f"{kept.tokens_before} tokens of memories, {kept.tokens_after} after compression"
+    ui.note(f"Nothing was sent. It would be {kept.sent_bytes} bytes ({tokens}), {price}.")
 
 
 @cloud.command("never-send")
@@ -544,8 +524,8 @@ def dry_run(message: str, scope: dict[str, Any], db: str | None) -> None:
 @click.option("--user-id", metavar="ID", help="Mark all of this user.")
 @click.option("--agent-id", metavar="ID", help="Mark all of this agent.")
 @click.option("--run-id", metavar="ID", help="Mark all of this run.")
-@db_option
-@json_option
+@ui.db_option
+@ui.json_option
 def never_send(
     memories: tuple[str, ...],
     unmark: tuple[str, ...],
@@ -570,7 +550,7 @@ def never_send(
     wanted = checked("cloud.never_send", list(patterns), "the call")
     new = [*wanted, *(IMAGE + id for id in ids)]
     scoped = any(value is not None for value in scope.values())
-    with open_memory(db, create=bool(new) or scoped) as memory:
+    with ui.open_memory(db, create=bool(new) or scoped) as memory:
         with memory.store.transaction() as tx:
             for id in memories:
                 kept.set_never_send(tx, id, True)
@@ -588,6 +568,6 @@ def never_send(
         {"id": mark.id, "pattern": mark.pattern, **asdict(mark.scope)} for mark in marks
     ]
     rows += [{"id": "config", "pattern": p} for p in memory.settings.cloud.never_send]
-    rows += [{"id": item.id, "memory": one_line(item.memory)} for item in flagged]
+    rows += [{"id": item.id, "memory": ui.one_line(item.memory)} for item in flagged]
     lines = ("\t".join(str(v) for v in row.values() if v is not None) for row in rows)
-    print_result({"results": rows}, lines, "Nothing is marked.")
+    ui.print_result({"results": rows}, lines, "Nothing is marked.")

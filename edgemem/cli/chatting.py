@@ -17,31 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgemem.cli import output as ui
 from edgemem.cli.admin import tune_first
-from edgemem.cli.output import (
-    cli,
-    db_option,
-    erase_preview,
-    experts_option,
-    forget_typed,
-    json_option,
-    model_option,
-    model_settings,
-    note,
-    oldest_first,
-    one_line,
-    open_memory,
-    pending_note,
-    plural,
-    remember_typed,
-    scope_options,
-    stdin_is_terminal,
-    text_of,
-    visible,
-    wants_json,
-    when,
-    who,
-)
 from edgemem.cli.vault import offer_vault
 from edgemem.errors import EdgememError, InputError
 from edgemem.results import Scope
@@ -88,39 +65,39 @@ MEANINGS = {
 }
 
 
-@cli.command()
-@model_option
+@ui.cli.command()
+@ui.model_option
 @click.option(
     "--mmproj",
     metavar="FILE",
     help="A vision model's projector: images are seen.  [default: setting `mmproj`]",
 )
-@experts_option
-@scope_options
-@db_option
-@json_option
+@ui.experts_option
+@ui.scope_options
+@ui.db_option
+@ui.json_option
 def chat(db: str | None, scope: dict[str, Any], **given: str | None) -> None:
     """Talk with the model; it remembers, and recalls on another day. /help lists the commands.
 
     Piped in, each line is one message. With --json each answer, and each memory of a list, is
     one line of JSON.
     """
-    settings = model_settings(**given)
+    settings = ui.model_settings(**given)
     passphrase = offer_vault(db, settings)
     tune_first(settings)
-    with open_memory(db, settings, passphrase, create=True) as memory:
-        if stdin_is_terminal():
-            note("Loading the model …")
+    with ui.open_memory(db, settings, passphrase, create=True) as memory:
+        if ui.stdin_is_terminal():
+            ui.note("Loading the model …")
         memory.engine  # noqa: B018  # loads it now, so that a missing model ends this at once
         from edgemem.chat import Chat
 
         governor = _governor(memory)
-        session = _Session(memory, Chat(memory, cloud=governor, **scope), scope, wants_json())
-        if stdin_is_terminal():
-            note("/help lists the commands. Ctrl-D leaves.")
+        session = _Session(memory, Chat(memory, cloud=governor, **scope), scope, ui.wants_json())
+        if ui.stdin_is_terminal():
+            ui.note("/help lists the commands. Ctrl-D leaves.")
         with governor or nullcontext():
             session.run()
-    if session.failed and not stdin_is_terminal():
+    if session.failed and not ui.stdin_is_terminal():
         raise click.exceptions.Exit(1)
 
 
@@ -133,7 +110,7 @@ def _governor(memory: Memory) -> Governor | None:
     try:
         return Governor(memory)
     except EdgememError as exc:
-        note(f"No cloud: {exc}")
+        ui.note(f"No cloud: {exc}")
         return None
 
 
@@ -153,7 +130,7 @@ class _Session:
             "/image": self.image,
             "/cloud": self.cloud,
             "/budget": self.budget,
-            "/help": lambda _: click.echo(HELP, err=as_json or not stdin_is_terminal()),
+            "/help": lambda _: click.echo(HELP, err=as_json or not ui.stdin_is_terminal()),
         }
 
     def run(self) -> None:
@@ -162,23 +139,23 @@ class _Session:
             try:
                 line = self.read()
             except (EOFError, KeyboardInterrupt):
-                if stdin_is_terminal():
+                if ui.stdin_is_terminal():
                     click.echo(err=True)
                 return
             text = line.strip()
             if not text:
                 continue
-            if stdin_is_terminal():
-                remember_typed(line)
+            if ui.stdin_is_terminal():
+                ui.remember_typed(line)
             if text.split()[0] in ("/quit", "/exit"):
                 return
             try:
                 self.handle(text)
             except KeyboardInterrupt:
-                note("(stopped)")
+                ui.note("(stopped)")
             except EdgememError as exc:
                 self.failed = True
-                click.echo(f"Error: {one_line(str(exc))}", err=True)
+                click.echo(f"Error: {ui.one_line(str(exc))}", err=True)
 
     def read(self) -> str:
         """Reads a message. Raises EOFError at the input's end, KeyboardInterrupt on Ctrl-C."""
@@ -192,7 +169,7 @@ class _Session:
         try:
             if self.editor is not None:
                 return self.editor.ask(question).strip()
-            if not (stdin_is_terminal() and sys.stdout.isatty()):
+            if not (ui.stdin_is_terminal() and sys.stdout.isatty()):
                 click.echo(question, err=True)
                 question = ""
             return _read_line(question).strip()
@@ -207,7 +184,7 @@ class _Session:
         if command != "/forget":
             return []
         begun = re.split("[ ,\n]", rest[0])[-1]
-        numbered = ((str(number), text_of(item)) for number, item in enumerate(self.listed, 1))
+        numbered = ((str(number), ui.text_of(item)) for number, item in enumerate(self.listed, 1))
         return [pair for pair in numbered if pair[0].startswith(begun)]
 
     def handle(self, text: str) -> None:
@@ -227,34 +204,34 @@ class _Session:
         try:
             for piece in reply:
                 if not self.as_json:
-                    click.echo(visible(piece, "\n\t"), nl=False)
+                    click.echo(ui.visible(piece, "\n\t"), nl=False)
                     shown = True
         except KeyboardInterrupt:
-            note(" (stopped)")
+            ui.note(" (stopped)")
             reply.close()
         finally:
             if shown:
                 click.echo()
         if reply.cloud is not None:
             told = f"{reply.cloud.receipt.model}, {reply.cloud.why}; /why shows what was sent"
-            note(f"  (from the cloud: {told})")
+            ui.note(f"  (from the cloud: {told})")
         if reply.cloud_error is not None:
-            note(f"  (answered here: {reply.cloud_error})")
+            ui.note(f"  (answered here: {reply.cloud_error})")
         if self.as_json:
             _print_line(_reply_dict(reply))
-        elif reply.wants == "erase" and reply.hits and stdin_is_terminal():
+        elif reply.wants == "erase" and reply.hits and ui.stdin_is_terminal():
             self.show(list(reply.hits)[:CANDIDATES])
-            note("/forget with numbers of this list erases them.")
+            ui.note("/forget with numbers of this list erases them.")
         if reply.wants == "erase" and reply.changes is None:  # the message was not kept
-            forget_typed([text])
+            ui.forget_typed([text])
             if self.editor is not None:
                 self.editor.forget()
         if reply.changes is not None:
             for change in reply.changes:
                 if change.kind == "fact" and change.event != "NONE":
                     sign = {"ADD": "+", "UPDATE": "~", "DELETE": "-"}[change.event]
-                    note(f"  {sign} {change.memory}")
-            pending_note(reply.changes.pending)
+                    ui.note(f"  {sign} {change.memory}")
+            ui.pending_note(reply.changes.pending)
 
     # -- slash commands --------------------------------------------------------------------------
 
@@ -276,21 +253,24 @@ class _Session:
             self.answer(words, images=[file])
         else:
             self.memory.add(images=[file], infer=False, **self.scope)
-        note(f"  + {os.path.basename(file)}")
+        ui.note(f"  + {os.path.basename(file)}")
 
     def memories(self, words: str) -> None:
         if words:
             self.show(self.memory.search(words, **self.scope))
             return
-        items = oldest_first(self.memory.get_all(**self.scope))
+        items = ui.oldest_first(self.memory.get_all(**self.scope))
         facts = [item for item in items if item.kind != "turn"]
         self.show(facts, "No facts of" if items else "No memories of")
         if turns := len(items) - len(facts):
-            note(f"and {plural(turns, 'turn')} as they were said; /memories WORDS finds those too.")
+            ui.note(
+                f"and {ui.plural(turns, 'turn')} as they were said; /memories WORDS finds those "
+                "too."
+            )
 
     def why(self, _: str) -> None:
         if self.reply is None:
-            note("Nothing has been answered yet.")
+            ui.note("Nothing has been answered yet.")
             return
         if (cloud := self.reply.cloud) is not None:
             self.listed = []
@@ -298,7 +278,7 @@ class _Session:
             return
         self.listed = list(self.reply.context)
         if not self.listed:
-            note("The last answer was made from no memory.")
+            ui.note("The last answer was made from no memory.")
             return
         for number, hit in enumerate(self.reply.context, 1):
             if self.as_json:
@@ -306,7 +286,7 @@ class _Session:
                 continue
             sums = " ".join(f"{name}={value:.3f}" for name, value in (hit.parts or {}).items())
             sums = f"  ({sums})" if sums else ""
-            click.echo(f"{number}. {hit.score:.3f}{sums}  {when(hit)}  {text_of(hit)}")
+            click.echo(f"{number}. {hit.score:.3f}{sums}  {ui.when(hit)}  {ui.text_of(hit)}")
 
     def forget(self, what: str) -> None:
         if not what:
@@ -321,19 +301,19 @@ class _Session:
                 return
             chosen = self.pick(self.ask("Which of these (numbers; Enter for none)? "))
         if not chosen:
-            note("Nothing was erased.")
+            ui.note("Nothing was erased.")
             return
         ids = [item.id for item in chosen]
-        said = erase_preview(self.memory, ids)
+        said = ui.erase_preview(self.memory, ids)
         if self.ask("Erase it? [y/N] ").strip().lower() not in ("y", "yes"):
-            note("Nothing was erased.")
+            ui.note("Nothing was erased.")
             return
-        forget_typed([*said, f"/forget {what}"])
+        ui.forget_typed([*said, f"/forget {what}"])
         gone = self.memory.erase(ids)
         self.reply, self.listed = None, []
         if self.editor is not None:
             self.editor.forget()
-        note(f"{plural(len(gone), 'memory')} erased.")
+        ui.note(f"{ui.plural(len(gone), 'memory')} erased.")
 
     def budget(self, _: str) -> None:
         found = budget(self.memory)
@@ -360,14 +340,14 @@ class _Session:
             if self.as_json:
                 _print_line(item.to_dict())
             else:
-                click.echo(f"{number}. {when(item)}  {text_of(item)}")
+                click.echo(f"{number}. {ui.when(item)}  {ui.text_of(item)}")
         if not items:
-            note(f"{nothing} {who(self.scope)}.")
+            ui.note(f"{nothing} {ui.who(self.scope)}.")
 
 
 def _editor(suggest: Callable[[str], Iterable[tuple[str, str]]]) -> LineEditor | None:
     """Returns a line editor; None for a pipe, and for a terminal that cannot be drawn on."""
-    drawn_on = stdin_is_terminal() and sys.stdout.isatty()
+    drawn_on = ui.stdin_is_terminal() and sys.stdout.isatty()
     if not drawn_on or os.environ.get("TERM", "").lower() in ("dumb", "unknown"):
         return None
     from edgemem.cli.prompting import LineEditor
@@ -377,7 +357,7 @@ def _editor(suggest: Callable[[str], Iterable[tuple[str, str]]]) -> LineEditor |
 
 def _read_line(prompt: str) -> str:
     """Reads a line of input. Raises EOFError at its end, KeyboardInterrupt on Ctrl-C."""
-    if stdin_is_terminal():
+    if ui.stdin_is_terminal():
         if sys.stdout.isatty():
             return input(prompt)
         click.echo(prompt, err=True, nl=False)
@@ -465,7 +445,7 @@ def status_parts(
     """
     parts: list[str] = []
     with suppress(EdgememError):
-        held = plural(len(memory.store.rowids(Scope(**scope))), "memory")
+        held = ui.plural(len(memory.store.rowids(Scope(**scope))), "memory")
         waiting = len(memory.pending())
         parts.append(f"{held}, {waiting} pending" if waiting else held)
     if tokens_per_s is not None:

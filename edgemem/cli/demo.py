@@ -14,21 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgemem.cli import output as ui
 from edgemem.cli.admin import tune_first
-from edgemem.cli.output import (
-    FILE,
-    cli,
-    db_option,
-    experts_option,
-    json_option,
-    model_settings,
-    one_line,
-    open_memory,
-    print_json,
-    settings_with,
-    wants_json,
-    when,
-)
 from edgemem.pipeline.importers import Demo, read_demo
 
 if TYPE_CHECKING:
@@ -48,7 +35,7 @@ _SIGNS = {
 
 conversation_option = click.option(
     "--conversation",
-    type=FILE,
+    type=ui.FILE,
     default=str(Path(__file__).parent.parent / "data" / "demo.json"),
     show_default=False,
     metavar="FILE",
@@ -56,11 +43,11 @@ conversation_option = click.option(
 )
 
 
-@cli.command()
+@ui.cli.command()
 @conversation_option
 @click.option("--db", metavar="FILE", help="Keep the store in this new file.  [default: discard]")
-@experts_option
-@json_option
+@ui.experts_option
+@ui.json_option
 def demo(conversation: str, db: str | None, experts: str | None) -> None:
     """Play a conversation of several weeks, then answer questions about it from a new process.
 
@@ -77,8 +64,8 @@ def demo(conversation: str, db: str | None, experts: str | None) -> None:
             f"{db} is not a new file. Give --db one that does not exist yet: invented memories "
             "must not mix with yours, and a second process reads it."
         )
-    console = Console(stderr=wants_json(), highlight=False, soft_wrap=True)
-    settings = model_settings(experts=experts)
+    console = Console(stderr=ui.wants_json(), highlight=False, soft_wrap=True)
+    settings = ui.model_settings(experts=experts)
     tune_first(settings)
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="edgemem-demo-") as folder:
@@ -96,8 +83,8 @@ def demo(conversation: str, db: str | None, experts: str | None) -> None:
     }
     memory_used = f" · peak RSS {summary['peak_rss_mb']} MB" if peaks else ""
     console.print(f"\n[bold]{right} of {len(rows)} answers right[/] · {seconds:.0f} s{memory_used}")
-    if wants_json():
-        print_json({"summary": summary, "rows": rows})
+    if ui.wants_json():
+        ui.print_json({"summary": summary, "rows": rows})
 
 
 # -- playing -------------------------------------------------------------------------------------
@@ -107,7 +94,7 @@ def play(script: Demo, store: str, console: Console, settings: Settings | None =
     """Passes every session to `Memory.add`, two messages at a time, and shows the changes."""
     pairs = sum((len(session.messages) + 1) // 2 for session in script.sessions)
     done = 0
-    with open_memory(store, settings, create=True) as memory:
+    with ui.open_memory(store, settings, create=True) as memory:
         with console.status("Loading the models …"):
             memory.engine  # noqa: B018  # loads it
         for number, session in enumerate(script.sessions, 1):
@@ -125,7 +112,7 @@ def play(script: Demo, store: str, console: Console, settings: Settings | None =
 def _say(console: Console, speaker: str, text: str) -> None:
     from rich.text import Text
 
-    console.print(Text.assemble((f"{one_line(speaker)}: ", "bold"), one_line(text)))
+    console.print(Text.assemble((f"{ui.one_line(speaker)}: ", "bold"), ui.one_line(text)))
 
 
 def _show_changes(console: Console, changes: AddResults) -> None:
@@ -134,9 +121,9 @@ def _show_changes(console: Console, changes: AddResults) -> None:
     facts = [change for change in changes if change.kind == "fact"]
     for change in facts:
         sign, colour, what = _SIGNS[change.event]
-        line = Text(f"    {sign} {one_line(change.memory)}", style=colour)
+        line = Text(f"    {sign} {ui.one_line(change.memory)}", style=colour)
         if change.event == "UPDATE" and change.previous_memory:
-            line.append(f"  (was: {one_line(change.previous_memory)})", style="dim")
+            line.append(f"  (was: {ui.one_line(change.previous_memory)})", style="dim")
         line.append(f"  [{what}, by {change.by}]", style="dim")
         console.print(line)
     if not facts:
@@ -190,7 +177,7 @@ def _show_answer(console: Console, row: dict[str, Any]) -> None:
 
     _say(console, "question", row["question"])
     mark, colour = ("✓", "green") if row["right"] else ("✗", "red")
-    answer = Text.assemble(("answer: ", "bold"), one_line(row["answer"]), (f"  {mark}", colour))
+    answer = Text.assemble(("answer: ", "bold"), ui.one_line(row["answer"]), (f"  {mark}", colour))
     if not row["right"]:
         answer.append(f" expected: {' / '.join(row['expected'])}", style="dim")
     console.print(answer)
@@ -211,17 +198,17 @@ def _timings(timings: dict[str, float]) -> str:
     return " · ".join(shown)
 
 
-@cli.command("demo-answer", hidden=True)
+@ui.cli.command("demo-answer", hidden=True)
 @conversation_option
-@db_option
-@experts_option
+@ui.db_option
+@ui.experts_option
 def demo_answer(conversation: str, db: str | None, experts: str | None) -> None:
     """Answer a conversation's questions from a store; one line of JSON each, then the peak RSS."""
     from edgemem.chat import Chat
     from edgemem.runtime.machine import peak_rss_mb
 
     script = read_demo(conversation)
-    with open_memory(db, settings_with(experts=experts)) as memory:
+    with ui.open_memory(db, ui.settings_with(experts=experts)) as memory:
         for question in script.questions:
             started = time.perf_counter()
             # A new chat for each question: only the stored sessions may answer it.
@@ -238,10 +225,10 @@ def demo_answer(conversation: str, db: str | None, experts: str | None) -> None:
                 "memories": [
                     {
                         "id": hit.id,
-                        "date": when(hit)[:10],
+                        "date": ui.when(hit)[:10],
                         "score": round(hit.score, 4),
                         "kind": hit.kind,
-                        "memory": one_line(hit.memory),
+                        "memory": ui.one_line(hit.memory),
                     }
                     for hit in reply.context
                 ],

@@ -12,40 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, TextIO, get_args
 
 import click
 
-from edgemem.cli.output import (
-    FILE,
-    ask_passphrase,
-    change_line,
-    cli,
-    db_option,
-    erase_preview,
-    experts_option,
-    forget_typed,
-    json_option,
-    memory_option,
-    minute,
-    model_settings,
-    no_memory,
-    note,
-    oldest_first,
-    one_line,
-    open_memory,
-    pending_note,
-    plural,
-    print_result,
-    progress,
-    read_text,
-    scope_options,
-    settings_with,
-    stdin_is_terminal,
-    store_option,
-    text_of,
-    wants_json,
-    when,
-    who,
-    working,
-    yes_option,
-)
+from edgemem.cli import output as ui
 from edgemem.config import load_settings
 from edgemem.errors import EdgememError, InputError, StoreFull, StoreLocked
 from edgemem.pipeline import importers
@@ -74,15 +41,15 @@ id_argument = click.argument("memory_id", metavar="ID")
 at_option = click.option("--at", metavar="TIME", help="What held then, ISO-8601.  [default: now]")
 
 
-@cli.command()
+@ui.cli.command()
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @click.option("--no-infer", is_flag=True, help="Store as given: no model, no facts taken.")
-@experts_option
+@ui.experts_option
 @click.option(
     "--image",
     "images",
     multiple=True,
-    type=FILE,
+    type=ui.FILE,
     help="A photo or screenshot; TEXT, if given, says what it is.",
 )
 @click.option("--role", default="user", help="Who says it.")
@@ -90,9 +57,9 @@ at_option = click.option("--at", metavar="TIME", help="What held then, ISO-8601.
 @click.option("--timestamp", metavar="TIME", help="When it was said, ISO-8601.  [default: now]")
 @click.option("--expires-at", metavar="TIME", help="When it stops to be recalled, ISO-8601.")
 @click.option("--metadata", type=JSON, help="A JSON object to store with it.")
-@scope_options
-@db_option
-@json_option
+@ui.scope_options
+@ui.db_option
+@ui.json_option
 def add(
     texts: tuple[str, ...],
     images: tuple[str, ...],
@@ -110,30 +77,30 @@ def add(
     without a zone is in this machine's own.
     """
     if not texts and not images:
-        if stdin_is_terminal():
+        if ui.stdin_is_terminal():
             raise click.UsageError("Give a TEXT, or pipe one in.")
-        texts = (read_text().rstrip("\r\n"),)
+        texts = (ui.read_text().rstrip("\r\n"),)
     speaker = {} if name is None else {"name": name}
     messages = [{"role": role, "content": text, **speaker} for text in texts]
-    settings = settings_with(experts=experts) if no_infer else model_settings(experts=experts)
-    with open_memory(db, settings, create=True) as memory, working("Remembering …"):
+    settings = ui.settings_with(experts=experts) if no_infer else ui.model_settings(experts=experts)
+    with ui.open_memory(db, settings, create=True) as memory, ui.working("Remembering …"):
         changes = memory.add(messages, images=images, infer=not no_infer, **scope, **given)
         if images and settings.image_text == "on":
             memory.read_images()  # this process ends before the background thread reads them
-    print_result(changes.to_dict(), map(change_line, changes))
-    pending_note(changes.pending)
+    ui.print_result(changes.to_dict(), map(ui.change_line, changes))
+    ui.pending_note(changes.pending)
 
 
-@cli.command()
+@ui.cli.command()
 @click.argument("query", nargs=-1)
-@click.option("--image", type=FILE, help="Find images that look like this one, without a QUERY.")
+@click.option("--image", type=ui.FILE, help="Find images that look like this one, without a QUERY.")
 @click.option("--top-k", "-k", type=int, help="Most memories to show.  [default: setting `top_k`]")
 @click.option("--threshold", type=float, help="Leave out lower scores.")
 @click.option("--filters", type=JSON, help="""Such as '{"city": {"in": ["Oslo"]}}'.""")
 @click.option("--explain", is_flag=True, help="Show the parts that make up each score.")
 @at_option
-@scope_options
-@memory_option
+@ui.scope_options
+@ui.memory_option
 def search(
     query: tuple[str, ...],
     image: str | None,
@@ -151,12 +118,12 @@ def search(
         raise click.UsageError("Give a QUERY, or an --image.")
     asked = " ".join(query) if query else None
     hits = memory.search(asked, image=image, top_k=top_k, **scope, **given)
-    print_result(hits.to_dict(), map(_item_line, hits), f"Nothing found for {who(scope)}.")
+    ui.print_result(hits.to_dict(), map(_item_line, hits), f"Nothing found for {ui.who(scope)}.")
 
 
 def _item_line(item: MemoryItem) -> str:
     """Returns a memory as tab-separated id, score (of a hit), time, text, and any score parts."""
-    columns = [item.id, when(item), text_of(item)]
+    columns = [item.id, ui.when(item), ui.text_of(item)]
     if isinstance(item, Hit):
         columns.insert(1, f"{item.score:.3f}")
         if item.parts is not None:
@@ -164,27 +131,29 @@ def _item_line(item: MemoryItem) -> str:
     return "\t".join(columns)
 
 
-@cli.command()
+@ui.cli.command()
 @click.argument("entity", required=False)
 @at_option
 @click.option("--all", "include_invalid", is_flag=True, help="Also what is over or yet to come.")
-@scope_options
-@store_option
+@ui.scope_options
+@ui.store_option
 def graph(entity: str | None, memory: Memory, scope: dict[str, Any], **given: Any) -> None:
     """Show who is what to whom; with ENTITY, what is told of somebody or something.
 
     Prints source, relation, target, and since and until when. The user is "User".
     """
     told = memory.relations(entity, **scope, **given)
-    if told and not wants_json() and sys.stdout.isatty():
+    if told and not ui.wants_json() and sys.stdout.isatty():
         _draw_relations(told, entity)
         return
-    print_result(told.to_dict(), map(_relation_line, told), f"Nothing is told of {entity or 'it'}.")
+    ui.print_result(
+        told.to_dict(), map(_relation_line, told), f"Nothing is told of {entity or 'it'}."
+    )
 
 
 def _relation_line(told: Relation) -> str:
     """Returns a relation as tab-separated source, relation, target, first and last day."""
-    ends = [one_line(told.source), told.relationship, one_line(told.destination)]
+    ends = [ui.one_line(told.source), told.relationship, ui.one_line(told.destination)]
     return "\t".join([*ends, *_days(told)])
 
 
@@ -201,7 +170,7 @@ def _draw_relations(told: Iterable[Relation], entity: str | None) -> None:
 
     trees: dict[str, Tree] = {}
     for each in told:
-        ends = one_line(each.source), one_line(each.destination)
+        ends = ui.one_line(each.source), ui.one_line(each.destination)
         back = entity is not None and ends[1].casefold() == entity.strip().casefold()
         root, leaf = ends[::-1] if back else ends
         line = Text(f"{'← ' if back else ''}{each.relationship} ", "bold").append(leaf, "not bold")
@@ -213,19 +182,19 @@ def _draw_relations(told: Iterable[Relation], entity: str | None) -> None:
         Console().print(tree)
 
 
-@cli.command()
+@ui.cli.command()
 @id_argument
 @click.option(
     "--picture", type=click.File("wb", lazy=True), help="Also write its picture to this file."
 )
-@store_option
+@ui.store_option
 def get(memory_id: str, memory: Memory, picture: IO[bytes] | None) -> None:
     """Show one memory, and what was said that it was taken from."""
-    if picture is not None and picture.name == "-" and wants_json():
+    if picture is not None and picture.name == "-" and ui.wants_json():
         raise click.UsageError("--picture - and --json would both print; give --picture a FILE.")
     item = memory.get(memory_id)
     if item is None:
-        raise no_memory(memory, memory_id)
+        raise ui.no_memory(memory, memory_id)
     if picture is not None:
         if item.image is None or (image := memory.image(item.image.id)) is None:
             raise InputError(f"{memory_id} has no picture. `edgemem list` shows those that have.")
@@ -234,53 +203,53 @@ def get(memory_id: str, memory: Memory, picture: IO[bytes] | None) -> None:
             return
     shown = item.to_dict()
     lines = [
-        f"{key}\t{value if key == 'memory' else one_line(str(value))}"
+        f"{key}\t{value if key == 'memory' else ui.one_line(str(value))}"
         for key, value in shown.items()
         if value not in (None, {}, [])
     ]
     turns = memory.source_turns(memory_id)
     for turn in turns:
-        said = f"{minute(turn.timestamp)} {turn.name or turn.role}: {turn.content}"
-        lines.append(f"said\t{one_line(said)}")
+        said = f"{ui.minute(turn.timestamp)} {turn.name or turn.role}: {turn.content}"
+        lines.append(f"said\t{ui.one_line(said)}")
     shown["said"] = [
         {key: getattr(turn, key) for key in ("id", "role", "name", "content", "timestamp")}
         for turn in turns
     ]
-    print_result({"results": [shown]}, lines)
+    ui.print_result({"results": [shown]}, lines)
 
 
-@cli.command("list")
+@ui.cli.command("list")
 @click.option("--filters", type=JSON, help="""Such as '{"kind": "fact"}'.""")
 @click.option(
     "--top-k", "-k", type=click.IntRange(0), help="Most memories to show.  [default: all]"
 )
 @at_option
-@scope_options
-@store_option
+@ui.scope_options
+@ui.store_option
 def list_memories(top_k: int | None, memory: Memory, scope: dict[str, Any], **given: Any) -> None:
     """List memories, the first told first: id, time, text."""
-    items = MemoryList(tuple(oldest_first(memory.get_all(**scope, **given))[:top_k]))
-    print_result(items.to_dict(), map(_item_line, items), f"No memories of {who(scope)}.")
+    items = MemoryList(tuple(ui.oldest_first(memory.get_all(**scope, **given))[:top_k]))
+    ui.print_result(items.to_dict(), map(_item_line, items), f"No memories of {ui.who(scope)}.")
 
 
-@cli.command()
+@ui.cli.command()
 @id_argument
 @click.argument("text")
 @click.option("--metadata", type=JSON, help="A JSON object in place of the present one.")
-@memory_option
+@ui.memory_option
 def update(memory_id: str, text: str, metadata: dict[str, Any] | None, memory: Memory) -> None:
     """Replace the text of a memory; its history keeps the old one."""
     change = memory.update(memory_id, text, metadata=metadata)
-    print_result({"results": [change.to_dict()]}, [change_line(change)])
+    ui.print_result({"results": [change.to_dict()]}, [ui.change_line(change)])
 
 
-@cli.command()
+@ui.cli.command()
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--all", "everything", is_flag=True, help="All memories of the user, agent or run.")
 @click.option("--yes", "-y", is_flag=True, help="With --all: do not ask.")
-@scope_options
-@db_option
-@json_option
+@ui.scope_options
+@ui.db_option
+@ui.json_option
 def delete(
     ids: tuple[str, ...], everything: bool, yes: bool, scope: dict[str, Any], db: str | None
 ) -> None:
@@ -291,17 +260,17 @@ def delete(
     """
     if bool(ids) == everything:
         raise click.UsageError("Give either IDs or --all.")
-    with open_memory(db) as memory:
+    with ui.open_memory(db) as memory:
         if everything:
             count = len(memory.get_all(**scope))
             if count and not yes:
-                question = f"Delete {plural(count, 'memory')} of {who(scope)}?"
+                question = f"Delete {ui.plural(count, 'memory')} of {ui.who(scope)}?"
                 click.confirm(question, abort=True, err=True)
             changes = list(memory.delete_all(**scope))
         else:
             for memory_id in ids:  # first, so that an unknown id leaves all in place
                 if memory.get(memory_id) is None:
-                    raise no_memory(memory, memory_id)
+                    raise ui.no_memory(memory, memory_id)
             # A turn takes its facts along, which may have been given too.
             changes = [memory.delete(id) for id in dict.fromkeys(ids) if memory.get(id)]
             facts = memory.store.get(
@@ -310,20 +279,23 @@ def delete(
             sources = {source for fact in facts.values() for source in fact.sources}
             telling = memory.store.standing_turns(sorted(sources))
             if telling:
-                note(
-                    f"What was said stays, and may still answer ({plural(len(telling), 'message')}"
-                    "); `edgemem erase` would remove it with the fact."
+                ui.note(
+                    "What was said stays, and may still answer "
+                    f"({ui.plural(len(telling), 'message')}); `edgemem erase` would remove it with "
+                    "the fact."
                 )
-    print_result({"results": [change.to_dict() for change in changes]}, map(change_line, changes))
+    ui.print_result(
+        {"results": [change.to_dict() for change in changes]}, map(ui.change_line, changes)
+    )
 
 
-@cli.command()
+@ui.cli.command()
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--all", "everything", is_flag=True, help="All of the user, agent or run.")
-@yes_option
-@scope_options
-@db_option
-@json_option
+@ui.yes_option
+@ui.scope_options
+@ui.db_option
+@ui.json_option
 def erase(
     ids: tuple[str, ...], everything: bool, yes: bool, scope: dict[str, Any], db: str | None
 ) -> None:
@@ -336,37 +308,37 @@ def erase(
     """
     if bool(ids) == everything:
         raise click.UsageError("Give either IDs or --all.")
-    with open_memory(db, loads=False) as memory:
+    with ui.open_memory(db, loads=False) as memory:
         if everything:
             if not yes:
-                question = f"Erase all that was ever said and remembered of {who(scope)}?"
+                question = f"Erase all that was ever said and remembered of {ui.who(scope)}?"
                 click.confirm(question, abort=True, err=True)
             said = [turn.content for turn in memory.store.recent_turns(Scope(**scope), limit=None)]
         else:
-            said = erase_preview(memory, ids, shown=not yes)
+            said = ui.erase_preview(memory, ids, shown=not yes)
             if not yes:
                 click.confirm("Erase it?", abort=True, err=True)
-        forget_typed(said)
-        with working("Erasing …"):
+        ui.forget_typed(said)
+        with ui.working("Erasing …"):
             gone = memory.erase_all(**scope) if everything else memory.erase(ids)
-    print_result(gone.to_dict(), gone)
+    ui.print_result(gone.to_dict(), gone)
 
 
-@cli.command()
+@ui.cli.command()
 @id_argument
-@store_option
+@ui.store_option
 def history(memory_id: str, memory: Memory) -> None:
     """Show what became of a memory, oldest first: time, event, old and new text."""
     rows = memory.history(memory_id)
     if not rows:
-        raise no_memory(memory, memory_id)
+        raise ui.no_memory(memory, memory_id)
     lines = []
     for row in rows:
         changed_at = row["updated_at"] or row["created_at"]  # an import may have neither
-        time = minute(changed_at) if changed_at else ""
+        time = ui.minute(changed_at) if changed_at else ""
         old, new = row["old_memory"] or "", row["new_memory"] or ""
-        lines.append("\t".join([time, row["event"], one_line(old), one_line(new)]))
-    print_result({"results": rows}, lines)
+        lines.append("\t".join([time, row["event"], ui.one_line(old), ui.one_line(new)]))
+    ui.print_result({"results": rows}, lines)
 
 
 # -- files -----------------------------------------------------------------------------------------
@@ -374,7 +346,7 @@ def history(memory_id: str, memory: Memory) -> None:
 _MOST_USERS = 3  # that are named after an import
 
 
-@cli.command()
+@ui.cli.command()
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
 @click.option(
     "--format", "shape", type=click.Choice(["edgemem", "pgvector"]), default="edgemem",
@@ -382,7 +354,7 @@ _MOST_USERS = 3  # that are named after an import
 )  # fmt: skip
 @click.option("--user-id", metavar="ID", help="Only what is of this user.  [default: everything]")
 @click.option("--sealed", is_flag=True, help="Encrypt each line with the vault's key.")
-@store_option
+@ui.store_option
 def export(file: str, shape: str, user_id: str | None, sealed: bool, memory: Memory) -> None:
     """Write what is remembered to FILE as JSON Lines (default: standard output).
 
@@ -394,7 +366,7 @@ def export(file: str, shape: str, user_id: str | None, sealed: bool, memory: Mem
     if (sealed or user_id is not None) and shape != "edgemem":
         raise click.UsageError("--sealed and --user-id are for JSON Lines, not for SQL.")
     if memory.store.vault is not None and not sealed:
-        note("The store is encrypted and this export is not; --sealed encrypts it.")
+        ui.note("The store is encrypted and this export is not; --sealed encrypts it.")
 
     def write(to: Path | TextIO) -> int:
         if shape == "pgvector":
@@ -406,13 +378,13 @@ def export(file: str, shape: str, user_id: str | None, sealed: bool, memory: Mem
     if file == "-":
         write(sys.stdout)
         return
-    with working("Exporting …"):
+    with ui.working("Exporting …"):
         count = write(Path(file))
-    remark = f"{plural(count, 'row')} written to {file}."
-    print_result({"results": [{"file": file, "rows": count}]}, remark=remark)
+    remark = f"{ui.plural(count, 'row')} written to {file}."
+    ui.print_result({"results": [{"file": file, "rows": count}]}, remark=remark)
 
 
-@cli.command("import")
+@ui.cli.command("import")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True), metavar="FILE...")
 @click.option(
     "--format",
@@ -424,10 +396,10 @@ def export(file: str, shape: str, user_id: str | None, sealed: bool, memory: Mem
 )
 @click.option("--no-infer", is_flag=True, help="Store turns as they are: no model, no facts taken.")
 @click.option("--me", metavar="NAME", help="Who of the people in the conversations you are.")
-@experts_option
-@scope_options
-@db_option
-@json_option
+@ui.experts_option
+@ui.scope_options
+@ui.db_option
+@ui.json_option
 def import_files(
     paths: tuple[str, ...],
     shape: str,
@@ -445,7 +417,7 @@ def import_files(
     `{"memory": "…", "vector": […]}` in each line, are stored as facts; of many vectors, most are
     mapped instead of embedding their texts anew.
     """
-    settings = settings_with(experts=experts) if no_infer else model_settings(experts=experts)
+    settings = ui.settings_with(experts=experts) if no_infer else ui.model_settings(experts=experts)
     shapes = [importers.detect_format(path) if shape == "auto" else shape for path in paths]
     given = click.get_current_context().params
     if "edgemem" in shapes and (no_infer or any(given[key] is not None for key in ("me", *scope))):
@@ -455,7 +427,7 @@ def import_files(
             "--no-infer."
         )
     rows = []
-    with open_memory(db, settings, create=True) as memory:
+    with ui.open_memory(db, settings, create=True) as memory:
         for path, found in zip(paths, shapes, strict=True):
             if found == "edgemem":
                 row = _import_export(memory, path)
@@ -466,9 +438,9 @@ def import_files(
             rows.append({"file": path, "format": found, **row})
             skipped = f", {row['skipped']} were there already" if row["skipped"] else ""
             unit = {"edgemem": "row", "memories": "memory"}.get(found, "turn")
-            note(f"{path}: {plural(row['imported'], unit)} imported{skipped}.")
-            pending_note(row["pending"])
-    print_result({"results": rows})
+            ui.note(f"{path}: {ui.plural(row['imported'], unit)} imported{skipped}.")
+            ui.pending_note(row["pending"])
+    ui.print_result({"results": rows})
 
 
 def _import_export(memory: Memory, path: str) -> dict[str, int]:
@@ -490,16 +462,16 @@ def _import_export(memory: Memory, path: str) -> dict[str, int]:
             yield line
 
     def read(passphrase: str | None) -> int:
-        with open(path, encoding="utf-8-sig") as file, progress("Importing", total) as advance:
+        with open(path, encoding="utf-8-sig") as file, ui.progress("Importing", total) as advance:
             lines = opened_lines(file, memory.store.vault, passphrase)
             return memory.import_jsonl(noted(lines), on_progress=advance)
 
     try:
-        new = ask_passphrase(read)
+        new = ui.ask_passphrase(read)
     except InputError as exc:
         raise InputError(f"{path}: {exc}") from exc
     except (KeyboardInterrupt, StoreFull):
-        note(f"{path}: stopped. What is stored stays; the same command goes on from there.")
+        ui.note(f"{path}: stopped. What is stored stays; the same command goes on from there.")
         raise
     if new:
         _note_users(path, users)
@@ -514,10 +486,10 @@ def _import_memories(memory: Memory, path: str, scope: Mapping[str, Any]) -> dic
     def stored() -> int:
         return len(memory.store.get([item.id for item in items], include_deleted=True))
 
-    with _if_stopped(path, len(items), "memory", stored), progress("Embedding", None) as advance:
+    with _if_stopped(path, len(items), "memory", stored), ui.progress("Embedding", None) as advance:
         done = import_foreign(memory, items, advance)
     new = done.mapped + done.embedded
-    note(f"{path}: {done.mapped} mapped from the vectors given, {done.embedded} embedded anew.")
+    ui.note(f"{path}: {done.mapped} mapped from the vectors given, {done.embedded} embedded anew.")
     _note_users(path, {item.scope.user_id for item in items if new})
     return {
         "imported": new,
@@ -559,7 +531,7 @@ def _import_turns(
             if left:
                 wanted.append(left)
     if gone:
-        note(f"{path}: {plural(gone, 'turn')} left out that you erased.")
+        ui.note(f"{path}: {ui.plural(gone, 'turn')} left out that you erased.")
     row = {"imported": 0, "skipped": done, "memories": 0, "pending": 0}
 
     def stored() -> int:  # also the turns of a batch whose facts are not taken yet
@@ -569,7 +541,7 @@ def _import_turns(
     missing = sum(map(len, wanted))
     with (
         _if_stopped(path, done + missing, "turn", stored),
-        progress("Importing", missing) as advance,
+        ui.progress("Importing", missing) as advance,
     ):
         for batch in wanted:
             changes = memory.add(batch, infer=infer, imported=True, **scope)
@@ -597,7 +569,7 @@ def _conversations(path: str, shape: str) -> list[tuple[str, list[dict[str, Any]
     if left_out := sum(log.left_out for log in logs):
         why = "notices, media, or no speaker" if plain else "no words, or of a system or a tool"
         unit = "line" if plain else "message"
-        note(f"{path}: {plural(left_out, unit)} left out: {why}.")
+        ui.note(f"{path}: {ui.plural(left_out, unit)} left out: {why}.")
     # An export may begin with the newest conversation; what is told later may end what is known.
     logs.sort(key=lambda log: (log.messages or [{}])[0].get("timestamp") or "")
     # Logs without times may begin alike ("hi"), so only their whole texts differ for sure.
@@ -631,7 +603,7 @@ def _note_people(path: str, messages: Sequence[Mapping[str, Any]], me: str | Non
     names = sorted({message["name"] for message in messages if "name" in message})
     told = ", ".join(names[:_MOST_USERS]) + (" …" if len(names) > _MOST_USERS else "")
     if me is None and names:
-        note(f"{path}: said by {told}. With --me NAME one of them is you.")
+        ui.note(f"{path}: said by {told}. With --me NAME one of them is you.")
     if me is not None and names and not any(_is_called(message, me) for message in messages):
         raise InputError(f"nobody in {path} is called {me!r}; it has {told}.")
 
@@ -643,8 +615,8 @@ def _if_stopped(path: str, total: int, unit: str, stored: Callable[[], int]) -> 
         yield
     except (KeyboardInterrupt, EdgememError):
         with suppress(EdgememError):  # such as that of a disk without any room
-            note(
-                f"{path}: stopped with {stored()} of {plural(total, unit)} stored; the same "
+            ui.note(
+                f"{path}: stopped with {stored()} of {ui.plural(total, unit)} stored; the same "
                 "command goes on from there."
             )
         raise
@@ -656,7 +628,7 @@ def _note_users(path: str, users: Set[str | None]) -> None:
     if users and users != {default}:
         told = sorted(repr(user) if user else "none" for user in users)
         more = f" and {len(told) - _MOST_USERS} more" if len(told) > _MOST_USERS else ""
-        note(
+        ui.note(
             f"{path}: stored for user_id {', '.join(told[:_MOST_USERS])}{more}. The commands show "
             f"those of {default!r}, unless they are given --user-id."
         )

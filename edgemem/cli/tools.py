@@ -13,28 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from edgemem.cli.output import (
-    FILE,
-    cli,
-    db_option,
-    experts_option,
-    forget_typed,
-    history_file,
-    json_option,
-    model_option,
-    model_settings,
-    note,
-    open_memory,
-    plural,
-    print_json,
-    print_result,
-    read_text,
-    scope_options,
-    settings_with,
-    stderr_is_terminal,
-    wants_json,
-    working,
-)
+from edgemem.cli import output as ui
 from edgemem.config import load_settings, require
 from edgemem.errors import AdapterError, InputError
 from edgemem.training.examples import STAGES, Stage
@@ -51,7 +30,7 @@ __all__ = ["print_struck"]
 NEW = click.Path(dir_okay=False, path_type=Path)
 
 
-@cli.command()
+@ui.cli.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True), default="-")
 @click.option("--rate", type=float, metavar="SHARE", help="Keep at most this share of the tokens.")
 @click.option("--target-token", type=int, metavar="N", help="Keep at most so many tokens.")
@@ -66,7 +45,7 @@ NEW = click.Path(dir_okay=False, path_type=Path)
     "[default: the local model's own]",
 )
 @click.option("--show", is_flag=True, help="Show the whole text, what was dropped struck through.")
-@json_option
+@ui.json_option
 def compress(
     file: str,
     rate: float | None,
@@ -89,15 +68,15 @@ def compress(
 
     if rate is not None and target_token is not None:
         raise click.UsageError("Give --rate or --target-token, not both.")
-    if show and wants_json():
+    if show and ui.wants_json():
         raise click.UsageError("Give --show or --json, not both.")
-    text = read_text(file)
+    text = ui.read_text(file)
     settings = load_settings()
     count: Tokenize | None = None
     if tokenizer is not None:
         count = estimated_tokens if tokenizer == "estimate" else file_tokenizer(tokenizer)
     with ExitStack() as opened:
-        opened.enter_context(working("Compressing …"))
+        opened.enter_context(ui.working("Compressing …"))
         engine = None
         if count is None or not question.strip():
             engine = opened.enter_context(
@@ -118,15 +97,15 @@ def compress(
             embedder=Embedder.load(settings.embedder) if question.strip() else None,
             tokenizer=count,
         )
-    if wants_json():
-        print_json(found.to_dict())
+    if ui.wants_json():
+        ui.print_json(found.to_dict())
         return
     if show:
         print_struck(text, [(span.start, span.end) for span in found.spans])
     else:
         click.echo(found.compressed_prompt)
-    note(
-        f"{plural(found.compressed_tokens, 'token')} of {found.origin_tokens} "
+    ui.note(
+        f"{ui.plural(found.compressed_tokens, 'token')} of {found.origin_tokens} "
         f"({found.rate:.0%}) in {found.seconds:.1f} s"
     )
 
@@ -144,7 +123,7 @@ def print_struck(text: str, kept: Sequence[tuple[int, int]]) -> None:
     Console(highlight=False).print(shown, soft_wrap=True)
 
 
-@cli.command()
+@ui.cli.command()
 @click.option(
     "--budget",
     "budgets",
@@ -153,10 +132,10 @@ def print_struck(text: str, kept: Sequence[tuple[int, int]]) -> None:
     help="Does it fit 1GB-ram, 8GB-vram, …? If not, what to turn down. Repeatable.",
 )
 @click.option("--rounds", type=int, default=5, help="Of each stage.")
-@model_option
+@ui.model_option
 @click.option("--memory-limit", metavar="SIZE", help="As the setting `memory_limit`.")
 @click.option("--html", type=NEW, metavar="FILE", help="Write a page with plots.")
-@json_option
+@ui.json_option
 def profile(budgets: tuple[str, ...], rounds: int, html: Path | None, **given: str | None) -> None:
     """Does it fit, and how fast is it, on this device?
 
@@ -166,13 +145,13 @@ def profile(budgets: tuple[str, ...], rounds: int, html: Path | None, **given: s
     """
     from edgemem.profile import profile as run
 
-    settings = settings_with(**given)
+    settings = ui.settings_with(**given)
     if html is not None and not os.access(html if html.exists() else html.parent, os.W_OK):
         raise _unwritable(html, "no file can be made there")
-    with working("Profiling …"):
+    with ui.working("Profiling …"):
         found = run(settings=settings, budgets=budgets, rounds=rounds)
-    if wants_json():
-        print_json(found.to_dict())
+    if ui.wants_json():
+        ui.print_json(found.to_dict())
     else:
         _print_profile(found)
     if html is not None:
@@ -188,7 +167,7 @@ def _write_page(file: Path, found: Profile) -> None:
         file.write_text(render(found), encoding="utf-8")
     except OSError as exc:
         raise _unwritable(file, exc.strerror) from exc
-    note(f"Written to {file}.")
+    ui.note(f"Written to {file}.")
 
 
 def _unwritable(file: Path, why: object) -> click.ClickException:
@@ -244,11 +223,13 @@ def _print_profile(found: Profile) -> None:
         console.print(f"[bold]{'✓' if verdict.fits else '✗'}[/] {verdict.sentence()}")
 
 
-@cli.command()
+@ui.cli.command()
 @click.option("--host", default="127.0.0.1", help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, help="0: a free one.")
-@click.option("--tls-cert", type=FILE, help="A certificate (PEM), for calls from other machines.")
-@click.option("--tls-key", type=FILE, help="Its key (PEM).")
+@click.option(
+    "--tls-cert", type=ui.FILE, help="A certificate (PEM), for calls from other machines."
+)
+@click.option("--tls-key", type=ui.FILE, help="Its key (PEM).")
 @click.option("--insecure", is_flag=True, help="Let other machines call without TLS.")
 @click.option(
     "--allow-host", "hosts", multiple=True, metavar="NAME", help="A name it may be called by."
@@ -259,9 +240,9 @@ def _print_profile(found: Profile) -> None:
     help="Requests that may wait for the model; more get 429.",
 )  # fmt: skip
 @click.option("--show-token", is_flag=True, help="Print the token that every call needs, and end.")
-@model_option
-@experts_option
-@db_option
+@ui.model_option
+@ui.experts_option
+@ui.db_option
 def serve(
     queue: int,
     show_token: bool,
@@ -288,33 +269,35 @@ def serve(
     require_safe(where["host"], where["tls_cert"], where["tls_key"], insecure=where["insecure"])
 
     def ready(url: str) -> None:
-        if stderr_is_terminal():  # the token must not reach a log
-            note(f"Look through the memories at {url}/#token={token}")
-        note(f"Listening on {url}. Ctrl-C ends it.")
+        if ui.stderr_is_terminal():  # the token must not reach a log
+            ui.note(f"Look through the memories at {url}/#token={token}")
+        ui.note(f"Listening on {url}. Ctrl-C ends it.")
 
-    settings = model_settings(model=model, experts=experts)
-    note(f"The token of every call lies in {token_file()}; `edgemem serve --show-token` prints it.")
-    if made and stderr_is_terminal():
-        note(f"It was made just now: {token}")
-    with open_memory(db, settings, create=True) as memory:
-        if stderr_is_terminal():
-            note("Loading the models …")
+    settings = ui.model_settings(model=model, experts=experts)
+    ui.note(
+        f"The token of every call lies in {token_file()}; `edgemem serve --show-token` prints it."
+    )
+    if made and ui.stderr_is_terminal():
+        ui.note(f"It was made just now: {token}")
+    with ui.open_memory(db, settings, create=True) as memory:
+        if ui.stderr_is_terminal():
+            ui.note("Loading the models …")
         # Loads both now: a missing model ends this at once, and no caller waits for the loading.
         memory.engine, memory.index  # noqa: B018
         run(
             memory,
             token=token,
-            on_erase=forget_typed,
+            on_erase=ui.forget_typed,
             limits=Limits(queue=queue),
             on_ready=ready,
             **where,
         )
 
 
-@cli.command()
-@experts_option
-@scope_options
-@db_option
+@ui.cli.command()
+@ui.experts_option
+@ui.scope_options
+@ui.db_option
 def mcp(experts: str | None, scope: dict[str, Any], db: str | None) -> None:
     """Serve the memory to a program that speaks MCP, over standard input and output.
 
@@ -323,14 +306,14 @@ def mcp(experts: str | None, scope: dict[str, Any], db: str | None) -> None:
     require("mcp")
     from edgemem.server.mcp import mcp_server
 
-    with open_memory(db, model_settings(experts=experts), create=True) as memory:
+    with ui.open_memory(db, ui.model_settings(experts=experts), create=True) as memory:
         mcp_server(memory, **scope).run()
 
 
 # -- sync ----------------------------------------------------------------------------------------
 
 
-@cli.command()
+@ui.cli.command()
 @click.argument("folder", required=False, type=click.Path(file_okay=False, path_type=Path))
 @click.option("--code", metavar="CODE", help="The pairing code of another device; needed once.")
 @click.option(
@@ -340,8 +323,8 @@ def mcp(experts: str | None, scope: dict[str, Any], db: str | None) -> None:
 @click.option("--with", "address", metavar="HOST[:PORT]", help="Sync with a device that serves.")
 @click.option("--host", default="0.0.0.0", help="With --serve: the address.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8766, help="With --serve.")
-@db_option
-@json_option
+@ui.db_option
+@ui.json_option
 def sync(
     folder: Path | None,
     code: str | None,
@@ -363,11 +346,11 @@ def sync(
         raise click.UsageError("give one of FOLDER, --show-code, --serve and --with")
     from edgemem.sync import pairing_code
 
-    with open_memory(db, create=code is not None) as memory:
+    with ui.open_memory(db, create=code is not None) as memory:
         known = code is not None or memory.store.select("SELECT 1 FROM sync_self") != []
         if show_code:
             made = pairing_code(memory, code)
-            print_result({"results": [{"code": made}]}, [made])
+            ui.print_result({"results": [{"code": made}]}, [made])
         elif serve:
             _serve_sync(memory, pairing_code(memory, code), host, port)
         elif address is not None:
@@ -389,7 +372,7 @@ def sync(
             done = _exchange(memory, folder, code)
             _print_synced(done)
             if not known and not done.devices:
-                note(f"On your other devices: edgemem sync FOLDER --code {pairing_code(memory)}")
+                ui.note(f"On your other devices: edgemem sync FOLDER --code {pairing_code(memory)}")
 
 
 def _exchange(memory: Memory, place: Path | Place, code: str | None = None) -> Synced:
@@ -399,12 +382,12 @@ def _exchange(memory: Memory, place: Path | Place, code: str | None = None) -> S
     def said() -> set[str]:
         return {turn.content for turn in memory.store.recent_turns(limit=None)}
 
-    before = said() if history_file().exists() else set()
+    before = said() if ui.history_file().exists() else set()
     try:
         return exchange(memory, place, code=code)
     finally:
         if before:
-            forget_typed(before - said())
+            ui.forget_typed(before - said())
 
 
 def _serve_sync(memory: Memory, code: str, host: str, port: int) -> None:
@@ -415,15 +398,15 @@ def _serve_sync(memory: Memory, code: str, host: str, port: int) -> None:
         raise InputError("a memory that lies in no file cannot be served; give --db a file")
     folder = memory.store.path.with_name(memory.store.path.name + ".sync")
     server = Server(folder, secret_of(code), lambda: _exchange(memory, folder), host, port)
-    note(f"On your other device: edgemem sync --with THIS_MACHINE:{server.port} --code {code}")
-    note("Ctrl-C ends it.")
+    ui.note(f"On your other device: edgemem sync --with THIS_MACHINE:{server.port} --code {code}")
+    ui.note("Ctrl-C ends it.")
     with closing(server), suppress(KeyboardInterrupt):
         server.serve_forever()
 
 
 def _print_synced(done: Synced) -> None:
     lines = [
-        f"{plural(done.devices, 'other device')}. Received {plural(done.received, 'row')} "
+        f"{ui.plural(done.devices, 'other device')}. Received {ui.plural(done.received, 'row')} "
         f"({done.received_bytes} bytes), sent {done.sent} ({done.sent_bytes} bytes)."
     ]
     if done.erased:
@@ -432,7 +415,7 @@ def _print_synced(done: Synced) -> None:
         lines.append(f"Not all files are here yet of: {', '.join(done.late)}. Sync again later.")
     if done.unconfirmed:
         lines.append(f"Have not yet confirmed the last erase: {', '.join(done.unconfirmed)}.")
-    print_result({"results": [asdict(done)]}, lines)
+    ui.print_result({"results": [asdict(done)]}, lines)
 
 
 # -- train ---------------------------------------------------------------------------------------
@@ -443,7 +426,7 @@ base_option = click.option(
 )
 
 
-@cli.group()
+@ui.cli.group()
 def train() -> None:
     """Train the stages' experts from files of examples."""
 
@@ -491,7 +474,7 @@ def train() -> None:
     "--ray", metavar="ADDRESS",
     help="Compute the rows of a step on a Ray cluster: HOST:PORT, auto, or local.",
 )  # fmt: skip
-@json_option
+@ui.json_option
 def train_run(
     stage: Stage, data: tuple[Path, ...], valid: tuple[Path, ...], out: Path, model: str | None,
     mmproj: Path | None, init: Path | None, resume: bool, ray: str | None, **plan: Any,
@@ -512,7 +495,7 @@ def train_run(
     planned = trainer.Plan(**plan, alpha=2.0 * plan["rank"])
     base = find(model or load_settings().model)
     if resume and not (kept := trainer.checkpoint_of(out)).exists():
-        note(f"There is no checkpoint {kept}: the training begins anew.")
+        ui.note(f"There is no checkpoint {kept}: the training begins anew.")
     spread = fleet.workers(ray, stage, base, planned) if ray else nullcontext()
     with _shown() as report, spread as workers:
         outcome = trainer.train(
@@ -533,7 +516,7 @@ def train_run(
         f"{outcome.elapsed_s / 60:.1f} minutes ({outcome.tokens_per_s:.0f} tokens/s); "
         f"ended by {outcome.ended}"
     )
-    print_result(made, [told])
+    ui.print_result(made, [told])
 
 
 def _typed(context: click.Context) -> str:
@@ -576,7 +559,7 @@ def combine(
     if there:
         left = ", ".join(sorted(there - {expert.stage for expert in made.adapters}))
         lacks = f"; it lacks what that had for {left}, whose files stay" if left else ""
-        note(f"The set that was in {folder} is replaced{lacks}.")
+        ui.note(f"The set that was in {folder} is replaced{lacks}.")
     stages = ", ".join(expert.stage for expert in made.adapters)
     click.echo(f"{made.name}: {stages}; use it with --experts {folder}{os.sep}")
 
@@ -589,7 +572,7 @@ def combine(
 )  # fmt: skip
 @click.option("--weight", type=click.FloatRange(0, min_open=True), help="Of each.  [default: 1/n]")
 @base_option
-@json_option
+@ui.json_option
 @click.pass_context
 def merge(
     context: click.Context, adapters: tuple[Path, ...], out: Path, weight: float | None,
@@ -604,8 +587,8 @@ def merge(
 
     base = find(model or load_settings().model)
     size = merged(adapters, out, base, weight or 1 / len(adapters), _typed(context))
-    told = f"{out}: {plural(len(adapters), 'adapter')} in one of {size:,} bytes"
-    print_result({"out": str(out), "adapters": len(adapters), "bytes": size}, [told])
+    told = f"{out}: {ui.plural(len(adapters), 'adapter')} in one of {size:,} bytes"
+    ui.print_result({"out": str(out), "adapters": len(adapters), "bytes": size}, [told])
 
 
 @contextmanager
@@ -628,6 +611,6 @@ def _shown() -> Iterator[Callable[[Progress], None]]:
                 line += f", {now.left_s / 60:.0f} min left"
             bar.update(task, completed=now.done, description=line)
             if now.validated and not console.is_terminal:
-                note(line)
+                ui.note(line)
 
         yield report

@@ -13,21 +13,7 @@ from typing import Any
 import click
 
 from edgemem import vault as vaults
-from edgemem.cli.output import (
-    ask_passphrase,
-    at_a_terminal,
-    cli,
-    db_option,
-    in_words,
-    json_option,
-    move_typed,
-    note,
-    open_memory,
-    print_result,
-    shared_history,
-    take_shared,
-    yes_option,
-)
+from edgemem.cli import output as ui
 from edgemem.config import MEMORY_DB, Settings, load_settings, require
 from edgemem.errors import InputError
 from edgemem.vault import Way
@@ -42,7 +28,7 @@ _KEPT = {
 }
 
 
-@cli.group()
+@ui.cli.group()
 def vault() -> None:
     """Encrypt the store on this disk, and decrypt it again.
 
@@ -69,8 +55,8 @@ def _place(db: str | None) -> Path:
     help="How the key is kept.  [default: the keyring where there is one, else a passphrase at a "
     "terminal or with EDGEMEM_PASSPHRASE, else a key file]",
 )
-@db_option
-@json_option
+@ui.db_option
+@ui.json_option
 def lock(way: Way | None, db: str | None) -> None:
     """Encrypt a plain store, once; it opens by itself from then on, or asks for the passphrase.
 
@@ -84,19 +70,21 @@ def lock(way: Way | None, db: str | None) -> None:
     file = _place(db)
     way = way or _best_way()
     phrase = _first_passphrase() if way == "passphrase" else None
-    move_typed(file, None, encryption.encrypt(file, way, phrase))
-    if shared_history().exists():
-        with open_memory(str(file), passphrase=phrase) as memory:
-            take_shared(memory)
-    note(_KEPT[way])
-    note("Print a recovery code: `edgemem vault export-recovery`. Without a way in, all is lost.")
-    print_result({"results": [_status(file)]}, remark=f"{file} is encrypted.")
+    ui.move_typed(file, None, encryption.encrypt(file, way, phrase))
+    if ui.shared_history().exists():
+        with ui.open_memory(str(file), passphrase=phrase) as memory:
+            ui.take_shared(memory)
+    ui.note(_KEPT[way])
+    ui.note(
+        "Print a recovery code: `edgemem vault export-recovery`. Without a way in, all is lost."
+    )
+    ui.print_result({"results": [_status(file)]}, remark=f"{file} is encrypted.")
 
 
 @vault.command()
-@yes_option
-@db_option
-@json_option
+@ui.yes_option
+@ui.db_option
+@ui.json_option
 def unlock(yes: bool, db: str | None) -> None:
     """Decrypt a vault for good: a plain store again, which any program may read.
 
@@ -105,20 +93,20 @@ def unlock(yes: bool, db: str | None) -> None:
     from edgemem.store import encryption
 
     file = _place(db)
-    with open_memory(str(file)) as memory:
+    with ui.open_memory(str(file)) as memory:
         found = memory.store.vault
     if found is None:
         raise InputError(f"{file} is a plain store already")
     if not yes:
         click.confirm(f"Write everything in {file} in plain?", abort=True, err=True)
     encryption.decrypt(file, found)
-    move_typed(file, found, None)
-    print_result({"results": [_status(file)]}, remark=f"{file} is a plain store.")
+    ui.move_typed(file, found, None)
+    ui.print_result({"results": [_status(file)]}, remark=f"{file} is a plain store.")
 
 
 @vault.command("change-passphrase")
-@db_option
-@json_option
+@ui.db_option
+@ui.json_option
 def change_passphrase(db: str | None) -> None:
     """Set a passphrase, in place of the one before; only STORE.vault is rewritten.
 
@@ -129,12 +117,12 @@ def change_passphrase(db: str | None) -> None:
     file = _place(db)
     found = _opened(file)
     vaults.set_passphrase(file, found, _new_passphrase())
-    print_result({"results": [_status(file)]}, remark="The passphrase is changed.")
+    ui.print_result({"results": [_status(file)]}, remark="The passphrase is changed.")
 
 
 @vault.command("export-recovery")
-@db_option
-@json_option
+@ui.db_option
+@ui.json_option
 def export_recovery(db: str | None) -> None:
     """Print the recovery code, to be kept on paper: it is the key, and needs no STORE.vault.
 
@@ -143,16 +131,18 @@ def export_recovery(db: str | None) -> None:
     unlock` and then `vault lock` make a new key.
     """
     code = _opened(_place(db)).recovery_code()
-    print_result({"results": [{"recovery_code": code}]}, [code])
+    ui.print_result({"results": [{"recovery_code": code}]}, [code])
 
 
 @vault.command()
-@db_option
-@json_option
+@ui.db_option
+@ui.json_option
 def status(db: str | None) -> None:
     """Show whether the store is encrypted, and what opens it. Needs no key."""
     row = _status(_place(db))
-    print_result({"results": [row]}, (f"{key}\t{in_words(value)}" for key, value in row.items()))
+    ui.print_result(
+        {"results": [row]}, (f"{key}\t{ui.in_words(value)}" for key, value in row.items())
+    )
 
 
 def _status(file: Path) -> dict[str, Any]:
@@ -175,18 +165,18 @@ def _opened(file: Path) -> vaults.Vault:
 
     if not vaults.is_vault(file):
         if is_encrypted(file):  # without STORE.vault only the store itself tells a wrong code
-            with open_memory(str(file)) as memory:
+            with ui.open_memory(str(file)) as memory:
                 assert memory.store.vault is not None
                 return memory.store.vault
         raise InputError(f"{file} is no vault; `edgemem vault lock` makes one of it")
-    return ask_passphrase(lambda passphrase: vaults.unlock(file, passphrase=passphrase))
+    return ui.ask_passphrase(lambda passphrase: vaults.unlock(file, passphrase=passphrase))
 
 
 def _best_way() -> Way:
     if vaults.keyring_works():
         return "keyring"
     given = os.environ.get(vaults.PASSPHRASE_VARIABLE)
-    return "passphrase" if given or at_a_terminal() else "file"
+    return "passphrase" if given or ui.at_a_terminal() else "file"
 
 
 def _first_passphrase() -> str:
@@ -196,7 +186,7 @@ def _first_passphrase() -> str:
 
 
 def _new_passphrase(otherwise: str = "") -> str:
-    if not at_a_terminal():
+    if not ui.at_a_terminal():
         raise InputError(
             f"a new passphrase is asked for at a terminal, and there is none{otherwise}"
         )
@@ -214,17 +204,17 @@ def offer_vault(db: str | None, settings: Settings) -> str | None:
     """
     path = settings.db if db is None else db
     asks = settings.encryption == "ask" and str(path) != MEMORY_DB
-    if not (asks and at_a_terminal()) or os.environ.get(vaults.PASSPHRASE_VARIABLE):
+    if not (asks and ui.at_a_terminal()) or os.environ.get(vaults.PASSPHRASE_VARIABLE):
         return None
     file = _place(db)
     if file.exists() or vaults.is_vault(file) or not (find_spec("apsw") and find_spec("nacl")):
         return None
     if not click.confirm("Encrypt what is remembered on this disk?", default=True, err=True):
-        note("It is kept in plain; `edgemem vault lock` encrypts it at any time.")
+        ui.note("It is kept in plain; `edgemem vault lock` encrypts it at any time.")
         return None
     way = _best_way()
     phrase = _first_passphrase() if way == "passphrase" else None
     file.parent.mkdir(parents=True, exist_ok=True)
     vaults.create(file, vaults.new_key(), way=way, passphrase=phrase)
-    note(f"{_KEPT[way]} Print a recovery code too: `edgemem vault export-recovery`.")
+    ui.note(f"{_KEPT[way]} Print a recovery code too: `edgemem vault export-recovery`.")
     return phrase

@@ -1,24 +1,20 @@
-"""One request to an OpenAI-compatible service, and its answer. The only importer of `openai`.
+"""One request to an OpenAI-compatible service, and its answer. The only importer of `httpx2`.
 
-`openai` is imported late: it loads slowly, and is in the extra `cloud`.
+`httpx2` is imported late: it loads slowly, and is in the extra `cloud`.
 
-`send` sends the bytes that `build` has shown, or nothing. Only the headers of ALLOWED are sent: the
-library's own would reveal the system, the processor and Python's version. No redirect is followed,
-and no OPENAI_* variable has an effect; only OPENAI_LOG has, in a program that imports `openai`
-itself. Proxies from the environment are used only for services beyond this machine and its private
-network.
+`send` sends the request that `build` has made, and adds nothing to it. No redirect is followed.
+Proxies from the environment are used only for services beyond this machine and its private network.
 """
 
 from __future__ import annotations
 
 import email.utils
 import json
-import os
 import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,10 +24,6 @@ from edgemem.errors import CloudDisabled, CloudError, CloudRejected, CloudTimeou
 __all__ = ["Client", "Reply", "Request"]
 
 MAX_ANSWER_BYTES = 1_000_000
-ALLOWED = frozenset(
-    {"host", "content-length", "content-type", "accept", "accept-encoding", "connection"}
-    | {"user-agent", "authorization", "idempotency-key", "x-stainless-raw-response"}
-)
 _BACKOFF_S = 0.5  # before the first retry, then doubled; a Retry-After replaces it
 _MAX_TOKENS_TOLD = 1_000_000_000
 _NEVER_REACHED = ("ConnectError", "ConnectTimeout")  # the HTTP library's errors before any byte
@@ -69,38 +61,40 @@ class Reply:
 class Client:
     """A connection to the service of the settings, for one call at a time. Must be closed.
 
-    key: None for a service without keys. The first call loads `openai`, and raises CloudDisabled if
+    key: None for a service without keys. The first call loads `httpx2`, and raises CloudDisabled if
     it is not installed.
     """
 
     def __init__(self, settings: CloudSettings, key: str | None) -> None:
         self._settings = settings
         self._key = key
-        self._openai: Any = None
-        self._stop: type[Exception] = CloudError
         self._connected: Any = None
-        # Per thread: a call past its deadline may still run in its thread, beside the next call.
-        self._call = threading.local()
 
     def build(self, parameters: Mapping[str, Any], key: str) -> Request:
-        """Returns the request that `send` would send, and sends nothing.
+        """Returns the request for `send`, and sends nothing.
 
         key: the call's idempotency key, by which a service can recognise a repeated call.
         """
-        self._call.allowed = None
-        create = self._created(parameters, key)
-        with suppress(self._stop), create:
-            pass
-        seen: Request = self._call.seen
-        return seen
+        headers = {
+            "accept": "application/json",
+            "accept-encoding": "identity",
+            "content-type": "application/json",
+            "user-agent": "edgemem",
+            "idempotency-key": key,
+        }
+        if self._key is not None:
+            headers["authorization"] = f"Bearer {self._key}"
+        url = f"{str(self._settings.base_url).rstrip('/')}/chat/completions"
+        body = json.dumps(parameters, ensure_ascii=False, separators=(",", ":")).encode()
+        made = _httpx2().Request("POST", url, headers=headers, content=body)
+        return Request(made.method, str(made.url), tuple(made.headers.items()), body)
 
-    def send(self, parameters: Mapping[str, Any], key: str, allowed: Request) -> Reply:
-        """Sends the request and returns the answer, within `timeout_s` including retries.
+    def send(self, request: Request) -> Reply:
+        """Sends a request and returns the answer, within `timeout_s` including retries.
 
-        allowed: the result of `build`; any other request is not sent. A call is retried only if the
-        service has surely done nothing: no connection, status 429, or 503 with a Retry-After.
-        Raises CloudTimeout, CloudRejected or CloudError. Its `may_be_billed` says whether the
-        service may have made an answer nevertheless.
+        A call is retried only if the service has surely done nothing: no connection, status 429, or
+        503 with a Retry-After. Raises CloudTimeout, CloudRejected or CloudError. Its
+        `may_be_billed` says whether the service may have made an answer nevertheless.
         """
         started = time.monotonic()
         deadline = started + self._settings.timeout_s
@@ -108,7 +102,7 @@ class Client:
         while True:
             attempts += 1
             try:
-                body = self._patiently(parameters, key, allowed, deadline)
+                body = self._patiently(request, deadline)
                 return _reply(body, time.monotonic() - started, attempts)
             except _Again as again:
                 wait = again.after_s
@@ -127,9 +121,7 @@ class Client:
 
     # -- one try ---------------------------------------------------------------------------------
 
-    def _patiently(
-        self, parameters: Mapping[str, Any], key: str, allowed: Request, deadline: float
-    ) -> bytes:
+    def _patiently(self, request: Request, deadline: float) -> bytes:
         """Returns the answer's body, or raises CloudTimeout at the deadline.
 
         The call runs in its own thread, since the library's timeout is for each read. It would not
@@ -139,7 +131,7 @@ class Client:
 
         def work() -> None:
             try:
-                body.set_result(self._try(parameters, key, allowed, deadline))
+                body.set_result(self._try(request, deadline))
             except BaseException as exc:
                 body.set_exception(exc)
 
@@ -159,20 +151,25 @@ class Client:
             may_be_billed=True,
         )
 
-    def _try(
-        self, parameters: Mapping[str, Any], key: str, allowed: Request, deadline: float
-    ) -> bytes:
-        self._call.allowed = allowed
-        create = self._created(parameters, key)
+    def _try(self, request: Request, deadline: float) -> bytes:
+        httpx2 = _httpx2()
+        if self._connected is None:
+            self._connected = httpx2.Client(
+                timeout=self._settings.timeout_s,
+                follow_redirects=False,
+                trust_env=not is_near(request.url),
+            )
+        # As it is: `Client.request` would add headers that reveal the library and cookies.
+        made = httpx2.Request(
+            request.method, request.url, headers=request.headers, content=request.body
+        )
         try:
-            with create as response:
+            with closing(self._connected.send(made, stream=True)) as response:
                 return self._read(response, deadline)
         except (CloudError, _Again):
             raise
-        except self._stop as stop:
-            raise stop.args[0] from None
-        except Exception as exc:  # while the body is read, the HTTP library's own
-            cause = type(exc.__cause__ or exc).__name__
+        except Exception as exc:
+            cause = type(exc).__name__
             if cause in _NEVER_REACHED:
                 error = CloudError(
                     f"the cloud at {self._settings.base_url} cannot be reached ({cause}); check "
@@ -186,6 +183,11 @@ class Client:
             ) from exc
 
     def _read(self, response: Any, deadline: float) -> bytes:
+        """Returns the body of an unencoded answer of status 200; raises on any other unread."""
+        status = int(response.status_code)
+        encoding = response.headers.get("content-encoding", "identity")
+        if status != 200 or encoding != "identity":
+            raise _refusal(status, response.headers)
         body = bytearray()
         for chunk in response.iter_bytes():
             body += chunk
@@ -199,69 +201,15 @@ class Client:
                 raise self._late()
         return bytes(body)
 
-    def _created(self, parameters: Mapping[str, Any], key: str) -> Any:
-        if self._connected is None:
-            self._connected = self._connect()
-        completions = self._connected.chat.completions.with_streaming_response
-        return completions.create(
-            **parameters,
-            extra_headers={
-                "Idempotency-Key": key,
-                "User-Agent": "edgemem",
-                "Accept-Encoding": "identity",
-            },
-        )
 
-    def _connect(self) -> Any:
-        if self._openai is None:
-            level = os.environ.pop("OPENAI_LOG", None)  # of what would be printed about each call
-            try:
-                import openai
-            except ImportError as exc:
-                raise CloudDisabled(
-                    'the cloud needs the package openai: pip install "edgemem-runtime[cloud]"'
-                ) from exc
-            finally:
-                if level is not None:
-                    os.environ["OPENAI_LOG"] = level
-            self._openai = openai
-            # The library passes its own errors on unchanged when a hook raises them.
-            self._stop = type("_Stop", (openai.OpenAIError,), {})
-        url = self._settings.base_url
-        assert url is not None
-        return self._openai.OpenAI(
-            api_key=self._key or "none",
-            base_url=url,
-            timeout=self._settings.timeout_s,
-            max_retries=0,
-            http_client=self._openai.DefaultHttpxClient(
-                follow_redirects=False,
-                trust_env=not is_near(url),
-                event_hooks={"request": [self._outgoing], "response": [self._incoming]},
-            ),
-        )
-
-    def _outgoing(self, request: Any) -> None:
-        """Removes headers that reveal the machine, then stops any request but the allowed one."""
-        for name in [name for name in request.headers if name.lower() not in ALLOWED]:
-            del request.headers[name]
-        if self._key is None:
-            del request.headers["authorization"]
-        headers = tuple((name, value) for name, value in request.headers.items())
-        self._call.seen = Request(request.method, str(request.url), headers, request.read())
-        if self._call.allowed is None:
-            raise self._stop(CloudError("shown, and not sent"))
-        if self._call.seen != self._call.allowed:
-            raise self._stop(
-                CloudError("the request is not the one that was shown, and was not sent")
-            )
-
-    def _incoming(self, response: Any) -> None:
-        """Raises on any response but an unencoded 200, before its body is read."""
-        status = int(response.status_code)
-        if status == 200 and response.headers.get("content-encoding", "identity") == "identity":
-            return
-        raise self._stop(_refusal(status, response.headers))
+def _httpx2() -> Any:
+    try:
+        import httpx2
+    except ImportError as exc:
+        raise CloudDisabled(
+            'the cloud needs the package httpx2: pip install "edgemem-runtime[cloud]"'
+        ) from exc
+    return httpx2
 
 
 class _Again(Exception):

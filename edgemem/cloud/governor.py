@@ -1,8 +1,8 @@
 """The governor: decides whether a message goes to the cloud, what is sent, and at what cost.
 
-decide → choose memories that may be sent → redact → compress if it pays → budget → show → receipt →
-send → restore the placeholders in the answer. Off until configured. Any failure raises a
-CloudError, after which the local model answers.
+decide → choose memories that may be sent → redact → compress if it pays → budget → receipt → send →
+restore the placeholders in the answer. Off until configured. Any failure raises a CloudError, after
+which the local model answers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import threading
 import time
 import tomllib
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -75,35 +75,17 @@ _SYSTEM = (
 class Outgoing:
     """One call, ready to be sent and not sent yet.
 
-    request: the exact bytes. memory_ids: the memories in it. tokens_before, tokens_after: estimated
-    tokens of the memories before and after compression. compress_s: 0 without compression. images:
-    ids of the images that are sent, small and without metadata. cost_at_most: in the price table's
-    currency; None without a price.
+    request: the exact bytes. text: the message in it, after its notes. receipt: what is kept of the
+    call; its cost is an upper bound. images: ids of the images that are sent, small and without
+    metadata.
     """
 
-    uid: str
     why: str
     request: Request
-    parameters: dict[str, Any]
+    text: str
     redacted: Redacted
-    scope: Scope
-    memory_ids: tuple[str, ...]
-    tokens_before: int
-    tokens_after: int
-    compress_s: float
-    cost_at_most: float | None
-    images: tuple[str, ...] = ()
-
-    @property
-    def sha256(self) -> str:
-        """The SHA-256 of the request's body, in hexadecimal."""
-        return hashlib.sha256(self.request.body).hexdigest()
-
-    @property
-    def text(self) -> str:
-        """The message as it is sent, after its notes."""
-        content = self.parameters["messages"][-1]["content"]
-        return str(content if isinstance(content, str) else content[0]["text"])
+    receipt: Receipt
+    images: tuple[str, ...]
 
     @property
     def replaced(self) -> dict[str, str]:
@@ -189,9 +171,8 @@ def status(store: Store, settings: CloudSettings) -> dict[str, Any]:
 class Governor:
     """Stands between a Memory and the cloud. Thread-safe. Must be closed.
 
-    settings: None takes the memory's own. on_show: called with each request before it is sent; if
-    it raises, nothing is sent. dry: only prepare calls, which takes no key. Raises CloudDisabled if
-    the cloud or its key is not configured.
+    settings: None takes the memory's own. dry: only prepare calls, which takes no key. Raises
+    CloudDisabled if the cloud or its key is not configured.
     """
 
     def __init__(
@@ -199,7 +180,6 @@ class Governor:
         memory: Memory,
         settings: CloudSettings | None = None,
         *,
-        on_show: Callable[[Outgoing], None] | None = None,
         dry: bool = False,
     ) -> None:
         self.memory = memory
@@ -207,8 +187,7 @@ class Governor:
         require_enabled(self.settings)
         # Gradients map the model a second time, for which a memory limit leaves no room.
         self._gradients = self.settings.compression == "fdtd" and memory.plan is None
-        self._on_show = on_show
-        self._prices = load_prices()
+        self._price = load_prices().get(self.settings.model or "")
         self._people = People(self.settings.names)
         self._dry = dry
         # With a word in place of the key the headers are those of a call.
@@ -216,19 +195,12 @@ class Governor:
         self._client = Client(self.settings, key)
         self._lock = threading.RLock()
 
-    @property
-    def price(self) -> Price | None:
-        """The price of the model's tokens; None if the table does not have the model."""
-        return self._prices.get(self.settings.model or "")
-
     def decide(self, text: str, confidence: float, mode: Mode = "auto") -> str | None:
         """Returns why a message goes to the cloud ("asked", "rule", "low confidence"), or None.
 
         confidence: in the local answer, in [0, 1]; the score of the best memory. mode: "ask" always
         sends, "off" never does, "auto" lets the settings decide.
         """
-        if mode not in ("ask", "auto", "off"):
-            raise ValueError(f"mode is {mode!r}; give 'ask', 'auto' or 'off'")
         if mode != "auto":
             return "asked" if mode == "ask" else None
         if any(matches(pattern, text) for pattern in self.settings.ask_when):
@@ -238,7 +210,7 @@ class Governor:
     def ask(
         self, question: str, hits: Sequence[Hit] = (), *, scope: Scope, why: str = "asked"
     ) -> CloudAnswer:
-        """Prepares, shows and sends a call. Raises CloudError or a subclass."""
+        """Prepares and sends a call. Raises CloudError or a subclass."""
         return self.send(self.prepare(question, hits, scope=scope, why=why))
 
     def prepare(
@@ -261,25 +233,35 @@ class Governor:
             context, compress_s = self._shortened(context, asked, before)
             rules.check([context, asked, redacted.restore(context)], scope)
             images = self._images(ids)
-            parameters = self._parameters(context, asked, list(images.values()))
+            text = f"My notes:\n{context}\n\n{asked}" if context else asked
+            parameters = self._parameters(text, list(images.values()))
             uid = uuid.uuid4().hex
-            return Outgoing(
+            request = self._client.build(parameters, uid)
+            receipt = Receipt(
                 uid=uid,
-                why=why,
-                request=self._client.build(parameters, uid),
-                parameters=parameters,
-                redacted=redacted,
-                scope=scope,
+                created_at=utc_now(),
+                endpoint=str(self.settings.base_url),
+                model=str(self.settings.model),
+                **asdict(scope),
                 memory_ids=ids,
                 tokens_before=before,
                 tokens_after=_tokens(context),
                 compress_s=compress_s,
-                cost_at_most=self._cost_at_most(parameters),
+                sent_bytes=len(request.body),
+                sent_sha256=hashlib.sha256(request.body).hexdigest(),
+                cost=self._cost_at_most(parameters),
+            )
+            return Outgoing(
+                why=why,
+                request=request,
+                text=text,
+                redacted=redacted,
+                receipt=receipt,
                 images=tuple(images),
             )
 
     def send(self, outgoing: Outgoing) -> CloudAnswer:
-        """Shows a call, writes its receipt, and sends it.
+        """Writes the receipt of a call, and sends it.
 
         Raises CloudRejected if the budget does not allow the call, CloudError or a subclass if it
         fails, and StoreError if the same call was sent before.
@@ -287,12 +269,10 @@ class Governor:
         if self._dry:
             raise CloudDisabled("this Governor is dry and sends nothing; make one without dry=True")
         with self._lock:
-            if self._on_show is not None:
-                self._on_show(outgoing)
-            receipt = self._begin(outgoing)
+            receipt = self._begin(replace(outgoing.receipt, created_at=utc_now()))
             started = time.monotonic()
             try:
-                reply = self._client.send(outgoing.parameters, outgoing.uid, outgoing.request)
+                reply = self._client.send(outgoing.request)
             except BaseException as exc:
                 billed = not isinstance(exc, CloudError) or exc.may_be_billed
                 self._end(
@@ -359,19 +339,24 @@ class Governor:
 
     def _shortened(self, context: str, question: str, tokens: int) -> tuple[str, float]:
         """Returns the context, compressed if that pays, and the seconds that compression took."""
-        target = self.settings.context_tokens
-        if not compression_pays(
-            tokens,
-            target,
-            price=self.price,
-            # A user who chose gradients has accepted the time that they take.
-            rate_s=None if self._gradients else receipts.compress_rate(self.memory.store),
-            second_price=self.settings.second_price,
-        ):
+        if not self._pays(tokens):
             return context, 0.0
-        started = time.perf_counter()
+        started, target = time.perf_counter(), self.settings.context_tokens
         shorter = compressed(self.memory, context, question, target, gradients=self._gradients)
         return shorter, time.perf_counter() - started
+
+    def _pays(self, tokens: int) -> bool:
+        """Whether compressing a context of so many tokens saves at least what it costs.
+
+        It saves the price of the tokens that are not sent. The user's wait, as long as in recent
+        compressions, costs second_price per second. What is not known is tried, and a user who
+        chose gradients has accepted the time that they take.
+        """
+        saved, price = tokens - self.settings.context_tokens, self._price
+        if saved <= 0 or price is None or self._gradients:
+            return saved > 0
+        rate_s = receipts.compress_rate(self.memory.store) or 0.0
+        return saved * price.input >= tokens * rate_s * self.settings.second_price
 
     def _images(self, memory_ids: Sequence[str]) -> dict[str, str]:
         """Returns images of these memories by id, as data URIs; none if the settings forbid it."""
@@ -388,12 +373,11 @@ class Governor:
                 found[whole.id] = f"data:image/jpeg;base64,{encoded}"
         return found
 
-    def _parameters(self, context: str, question: str, images: Sequence[str]) -> dict[str, Any]:
-        notes = f"My notes:\n{context}\n\n" if context else ""
-        content: str | list[dict[str, Any]] = f"{notes}{question}"
+    def _parameters(self, text: str, images: Sequence[str]) -> dict[str, Any]:
+        content: str | list[dict[str, Any]] = text
         if images:
             content = [
-                {"type": "text", "text": content},
+                {"type": "text", "text": text},
                 *({"type": "image_url", "image_url": {"url": u, "detail": "low"}} for u in images),
             ]
         return {
@@ -408,49 +392,34 @@ class Governor:
     # -- cost and receipts -----------------------------------------------------------------------
 
     def _cost_at_most(self, parameters: dict[str, Any]) -> float | None:
-        if self.price is None:
+        if self._price is None:
             return None
         read = sum(_read_tokens(message["content"]) + 8 for message in parameters["messages"])
-        return read * self.price.input + self.settings.max_tokens * self.price.output
+        return read * self._price.input + self.settings.max_tokens * self._price.output
 
-    def _begin(self, outgoing: Outgoing) -> Receipt:
+    def _begin(self, receipt: Receipt) -> Receipt:
         """Stores and returns the receipt of a call. Raises CloudRejected beyond the budget."""
-        assert self.settings.base_url is not None and self.settings.model is not None
-        receipt = Receipt(
-            uid=outgoing.uid,
-            created_at=utc_now(),
-            endpoint=self.settings.base_url,
-            model=self.settings.model,
-            **asdict(outgoing.scope),
-            memory_ids=outgoing.memory_ids,
-            tokens_before=outgoing.tokens_before,
-            tokens_after=outgoing.tokens_after,
-            compress_s=outgoing.compress_s,
-            sent_bytes=len(outgoing.request.body),
-            sent_sha256=outgoing.sha256,
-            cost=outgoing.cost_at_most,
-        )
         budget = self.settings.monthly_budget
-        if budget is not None and outgoing.cost_at_most is None:
+        if budget is not None and receipt.cost is None:
             raise CloudRejected(
                 f"a budget is set, and the price of {self.settings.model!r} is not known, so "
                 "nothing is sent; write it to prices.toml in the configuration folder, or unset "
                 "cloud.monthly_budget"
             )
         with self.memory.store.transaction() as tx:
-            if budget is not None and outgoing.cost_at_most is not None:
+            if budget is not None and receipt.cost is not None:
                 spent = receipts.spent_since(tx, _month())
-                if spent + outgoing.cost_at_most > budget:
+                if spent + receipt.cost > budget:
                     raise CloudRejected(
                         f"the budget of this month is {budget:g}, {spent:.4f} of it is spent, and "
-                        f"this call may cost {outgoing.cost_at_most:.4f}; it was not sent. Raise "
+                        f"this call may cost {receipt.cost:.4f}; it was not sent. Raise "
                         "cloud.monthly_budget, or wait for the next month"
                     )
             receipts.add_receipt(tx, receipt)
         return receipt
 
     def _answered(self, receipt: Receipt, reply: Reply) -> Receipt:
-        cost, price = receipt.cost, self.price
+        cost, price = receipt.cost, self._price
         if price is not None and None not in (reply.prompt_tokens, reply.completion_tokens):
             cost = (reply.prompt_tokens or 0) * price.input
             cost += (reply.completion_tokens or 0) * price.output
@@ -542,25 +511,3 @@ def _price(model: str, row: object, file: Path) -> Price:
             "up, per million tokens."
         )
     return Price(*(price / 1e6 for price in prices))
-
-
-def compression_pays(
-    tokens: int,
-    target: int,
-    *,
-    price: Price | None,
-    rate_s: float | None,
-    second_price: float,
-) -> bool:
-    """Whether compressing `tokens` to `target` saves at least what it costs.
-
-    It saves the price of the tokens that are not sent, and costs the user's wait at second_price
-    per second. Time that the service saves by reading less is unknown here and not counted. rate_s:
-    seconds per token in recent compressions. Without a rate or a price the answer is yes, as long
-    as `tokens` exceed `target`.
-    """
-    if tokens <= target:
-        return False
-    if rate_s is None or price is None:
-        return True
-    return (tokens - target) * price.input >= tokens * rate_s * second_price

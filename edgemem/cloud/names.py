@@ -259,10 +259,9 @@ def _is_no_name(word: str) -> bool:
 
 
 class People:
-    """The names of people in a store, learned as the store grows.
+    """The names of people in a store, learned as the store grows, and `always`.
 
-    Names are never forgotten: those of erased memories are redacted until the program ends. always:
-    names that are known from the start.
+    Names are never forgotten: those of erased memories are redacted until the program ends.
     """
 
     def __init__(self, always: Iterable[str] = ()) -> None:

@@ -12,12 +12,12 @@ import logging
 import os
 import secrets
 import signal
-import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -27,7 +27,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
@@ -58,22 +58,19 @@ def app(
     anywhere: bool = False,
     allow_reset: bool = False,
     on_erase: Callable[[Iterable[str]], None] = lambda texts: None,
-    routes: Sequence[BaseRoute] = (),
 ) -> Starlette:
     """Returns an ASGI application on a Memory, which the caller closes.
 
     token: required by every route but /healthz and the inspector's own files; None means the token
-    of `edgemem serve`, which is made if there is none. hosts: names that the Host header may have
-    beside those of the loopback. anywhere: the Host header may also be any IP address. allow_reset:
-    whether POST /reset may erase everything. on_erase: called before the inspector or a
-    reset erases turns, with their texts, so that copies elsewhere can be erased too. routes:
-    additional routes, which require the token.
+    of `edgemem serve`. hosts, anywhere: see `host_allowed`. allow_reset: whether POST /reset may
+    erase everything. on_erase: called before the inspector or a reset erases turns, with their
+    texts, so that copies elsewhere can be erased too.
     An application that is mounted in another gets no lifespan events: call `.state.service.close()`
     at its end. Slow clients are cut off by `protocol`, which another server must be given.
     Raises ConfigError if the token cannot be read or made.
     """
     service = Service(memory, limits or Limits(), allow_reset=allow_reset, on_erase=on_erase)
-    own = [
+    routes = [
         Route("/healthz", _healthz),
         Route("/metrics", _metrics),
         *openai_api.ROUTES,
@@ -86,7 +83,7 @@ def app(
         hosts={host.lower() for host in hosts},
         anywhere=anywhere,
         open={"/healthz", *memories.PATHS},
-        paths={route.endpoint: route.path for route in own},
+        paths={route.endpoint: route.path for route in routes},
     )
 
     @asynccontextmanager
@@ -98,7 +95,7 @@ def app(
             service.close()
 
     made = Starlette(
-        routes=[*own, *routes],
+        routes=routes,
         middleware=[guard],
         exception_handlers=dict.fromkeys(
             (Refusal, EdgememError, HTTPException, ClientDisconnect, Exception), _refuse
@@ -272,8 +269,7 @@ def is_loopback(host: str) -> bool:
 def host_allowed(header: str, names: Collection[str], *, anywhere: bool) -> bool:
     """Whether a Host header names this server: loopback, one of `names`, or any IP (`anywhere`).
 
-    This prevents DNS rebinding, in which a web page points its own name at this machine. A page
-    cannot do that with an IP address.
+    Any other name may be one that a web page points at this machine (DNS rebinding).
     """
     host, _, port = header.strip().lower().rpartition(":")
     if not host or not port.isdigit():
@@ -370,16 +366,15 @@ def serve(
     server = _Server(_config(asgi, limits, **where))
     shown = f"[{host}]" if ":" in host else host
     server.on_port = lambda found: on_ready(f"{scheme}://{shown}:{found}")
-    with _signals_end_it_only():
-        try:
-            server.run()
-        except OSError as exc:  # the certificate cannot be loaded
-            raise ConfigError(
-                f"the certificate {tls_cert} or its key {tls_key} cannot be used ({exc}); give PEM "
-                "files of one pair"
-            ) from exc
-        finally:
-            asgi.state.service.close()  # a second Ctrl-C skips the end of the lifespan
+    try:
+        server.run()
+    except OSError as exc:  # the certificate cannot be loaded
+        raise ConfigError(
+            f"the certificate {tls_cert} or its key {tls_key} cannot be used ({exc}); give PEM "
+            "files of one pair"
+        ) from exc
+    finally:
+        asgi.state.service.close()  # a second Ctrl-C skips the end of the lifespan
 
 
 def _config(asgi: ASGIApp, limits: Limits, **where: Any) -> uvicorn.Config:
@@ -405,14 +400,10 @@ def _config(asgi: ASGIApp, limits: Limits, **where: Any) -> uvicorn.Config:
 def protocol(limits: Limits) -> type[asyncio.Protocol]:
     """Returns uvicorn's protocol, which keeps to limits of connections and of time.
 
-    uvicorn itself waits for ever for a request's head, and for a client to read its answer. It
-    accepts connections until the process has no file descriptors left.
+    uvicorn itself has no limit of connections, and waits for ever for a request's head and for a
+    client to read its answer.
     """
-
-    class Limited(_Polite):
-        _limits = limits
-
-    return Limited
+    return type("Limited", (_Polite,), {"_limits": limits})
 
 
 class _Polite(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
@@ -510,6 +501,11 @@ class _Server(uvicorn.Server):
 
     on_port: Callable[[int], None] = staticmethod(lambda port: None)
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Ends the server. uvicorn's own would raise the signal again, and so end its caller."""
+        self.force_exit |= self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
+
     async def startup(self, sockets: Any = None) -> None:
         reasons: list[str] = []
 
@@ -530,18 +526,3 @@ class _Server(uvicorn.Server):
         finally:
             logger.removeFilter(keep)
         self.on_port(self.servers[0].sockets[0].getsockname()[1])
-
-
-@contextmanager
-def _signals_end_it_only() -> Iterator[None]:
-    """Ignores the signal that uvicorn raises again at its end, so that the caller can go on."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    kinds = (signal.SIGINT, signal.SIGTERM)
-    before = {kind: signal.signal(kind, lambda *_: None) for kind in kinds}
-    try:
-        yield
-    finally:
-        for kind, handler in before.items():
-            signal.signal(kind, handler)

@@ -11,12 +11,11 @@ With `user`, images of the last message are stored with it and shown to a model 
 Images of earlier messages are ignored: the call that sent them has stored them. Without `user`, an
 image is refused.
 
-With `user`, the last message goes through Chat: recall, store the message, make the answer, store
-the answer, send its end. Nothing is sent before the answer's first piece, so status 200 means that
-the message is stored. Facts are extracted from it later, while the engine is idle. `store: false`
-stores neither message nor answer. A message sent again asks for another answer, and is not stored
-again. A message with a transcript of the conversation is a program's request, such as for a title:
-it is answered as one without `user`.
+With `user`, the last message goes through Chat. Nothing is sent before the answer's first piece, so
+status 200 means that the message is stored. Facts are extracted from it later, while the engine is
+idle. `store: false` stores neither message nor answer. A message sent again asks for another
+answer, and is not stored again. A message with a transcript of the conversation is a program's
+request, such as for a title: it is answered as one without `user`.
 Source: OpenAI API reference, chat completions and embeddings; llama.cpp, tools/server.
 """
 
@@ -332,11 +331,8 @@ def _remembered(
 
 
 def _quotes(text: str, turns: Sequence[StoredTurn]) -> bool:
-    """Whether a text has a transcript of at least two of the turns: word for word, and each after
-    the name of its role. Whoever quotes what was said in a message of their own names no roles.
-
-    A turn that stands only inside another one does not count.
-    """
+    """Whether a text has a transcript of at least two of the turns: word for word, each after the
+    name of its role, and none inside another. Whoever quotes what was said names no roles."""
     rest, found = spaced(text), 0
     said = {spaced(turn.content) for turn in turns if turn.role in ("user", "assistant")}
     for turn in sorted(said, key=len, reverse=True):

@@ -93,7 +93,7 @@ class Refusal(Exception):
 
 
 def refusal_of(error: Refusal | EdgememError) -> Refusal:
-    """Returns the error answer for an error: its status, code and retry time."""
+    """Returns the error answer for an error."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, ContextOverflow):
@@ -309,7 +309,6 @@ class Worker:
 
     @property
     def waiting(self) -> int:
-        """The number of waiting jobs."""
         return len(self._waiting)
 
     def start(self) -> None:
