@@ -272,8 +272,10 @@ def asked_year(question: str, now: str) -> int | None:
     2026
     """
     this = datetime.fromisoformat(now).year
-    steps = ((m["year"], _STEPS.get((m["step"] or "").lower())) for m in _A_YEAR.finditer(question))
-    years = {int(year) if year else this + step for year, step in steps if year or step is not None}
+    years = {
+        int(m["year"]) if m["year"] else this + _STEPS.get(m["step"].lower(), 0)
+        for m in _A_YEAR.finditer(question)
+    }
     return years.pop() if len(years) == 1 else None
 
 
