@@ -159,6 +159,14 @@ def test_forget_shows_all_that_goes_asks_and_erases(home: Path) -> None:
     assert typed.history_file().read_text() == "The sky is blue.\n"
 
 
+def test_forget_tells_of_all_that_it_does_not_list(home: Path) -> None:
+    with Memory(home / "memory.db") as memory:
+        said = [f"Tom was here on day {n}." for n in range(8)]
+        memory.add(said, user_id="default", infer=False)
+    shown = chat("/forget Tom", "").stderr
+    assert "3 memories more: edgemem erase --matching 'Tom'\n" in shown
+
+
 def test_what_was_erased_is_shown_no_more_to_anyone(home: Path, engine: FakeEngine) -> None:
     lines = ("The password is xyzzy.", "I like the sea.", "/forget password", "1", "y")
     result = chat("What is the password?", *lines, "/why", "What is the capital of Portugal?")

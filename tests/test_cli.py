@@ -376,6 +376,24 @@ def test_erase_all_asks_takes_what_was_deleted_and_keeps_to_its_scope(run: Run, 
     assert not any(b"xyzzy" in file.read_bytes() for file in home.iterdir())
 
 
+def test_erase_matching_takes_all_that_has_a_name(run: Run, home: Path) -> None:
+    told = ("Hannah's tea is mint.", "i met hannah  Smith", "Hannahs are many", "The sky is blue.")
+    ids = added(run, *told)
+    run("delete", ids[0])
+    added(run, "Hannah Smith is my sister.", "--user-id", "bo")
+    run("erase", ids[0], "--matching", "hannah", code=2)
+    run("erase", "--matching", " ", code=2)
+    assert "Nothing of user_id 'default'" in run("erase", "--matching", "nobody").stderr
+    shown = run("erase", "--matching", "HANNAH", input="n\n", code=1).stderr
+    assert "  memory Hannah's tea is mint.\n" in shown and "many" not in shown
+    gone = results(run("erase", "--matching", "hannah smith", "--yes", "--json"))
+    assert [row["id"] for row in gone] == [ids[1]]
+    gone = results(run("erase", "--matching", "hannah", "--yes", "--json"))
+    assert [row["id"] for row in gone] == [ids[0]]
+    assert len(results(run("list", "--user-id", "bo", "--json"))) == 1
+    assert not any(b"mint" in file.read_bytes() for file in home.iterdir())
+
+
 def test_delete_says_that_the_words_of_a_fact_stay(run: Run, stand_in: StandIn) -> None:
     stand_in(FakeEngine(facts={CAT: "{}'s cat is called Tom"}))
     turn, fact = results(run("add", CAT, "--json"))

@@ -299,6 +299,9 @@ class _Session:
             self.show(self.memory.search(what, top_k=CANDIDATES, **self.scope))
             if not self.listed:
                 return
+            listed = {item.id for item in self.listed}
+            if more := len({*ui.having(self.memory, what, self.scope)} - listed):
+                ui.note(f"{ui.plural(more, 'memory')} more: edgemem erase --matching {what!r}")
             chosen = self.pick(self.ask("Which of these (numbers; Enter for none)? "))
         if not chosen:
             ui.note("Nothing was erased.")

@@ -229,7 +229,9 @@ def get(memory_id: str, memory: Memory, picture: IO[bytes] | None) -> None:
 def list_memories(top_k: int | None, memory: Memory, scope: dict[str, Any], **given: Any) -> None:
     """List memories, the first told first: id, time, text."""
     items = MemoryList(tuple(ui.oldest_first(memory.get_all(**scope, **given))[:top_k]))
-    ui.print_result(items.to_dict(), map(_item_line, items), f"No memories of {ui.who(scope)}.")
+    fits = " fit these options" if any(value is not None for value in given.values()) else ""
+    nothing = f"No memories of {ui.who(scope)}{fits}."
+    ui.print_result(items.to_dict(), map(_item_line, items), nothing)
 
 
 @ui.cli.command()
@@ -292,22 +294,28 @@ def delete(
 @ui.cli.command()
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--all", "everything", is_flag=True, help="All of the user, agent or run.")
+@click.option("--matching", metavar="WORDS", help="All that have these words, such as a name.")
 @ui.yes_option
 @ui.scope_options
 @ui.db_option
 @ui.json_option
 def erase(
-    ids: tuple[str, ...], everything: bool, yes: bool, scope: dict[str, Any], db: str | None
+    ids: tuple[str, ...],
+    everything: bool,
+    matching: str | None,
+    yes: bool,
+    scope: dict[str, Any],
+    db: str | None,
 ) -> None:
     """Remove memories for good, with all that came from the same words.
 
     What was said, every memory taken from it, and their history are wiped from the files; with it
-    goes what a chat asked and answered. --all also takes what was deleted or has expired. Prints
-    the ids that went; `--json` also the receipt, which `edgemem doctor --erased --receipt FILE`
-    takes.
+    goes what a chat asked and answered. --all and --matching also take what was deleted or has
+    expired. Prints the ids that went; `--json` also the receipt, which
+    `edgemem doctor --erased --receipt FILE` takes.
     """
-    if bool(ids) == everything:
-        raise click.UsageError("Give either IDs or --all.")
+    if [bool(ids), everything, matching is not None].count(True) != 1:
+        raise click.UsageError("Give either IDs, --matching or --all.")
     with ui.open_memory(db, loads=False) as memory:
         if everything:
             if not yes:
@@ -315,6 +323,9 @@ def erase(
                 click.confirm(question, abort=True, err=True)
             said = [turn.content for turn in memory.store.recent_turns(Scope(**scope), limit=None)]
         else:
+            if matching is not None and not (ids := tuple(ui.having(memory, matching, scope))):
+                ui.note(f"Nothing of {ui.who(scope)} has the words {matching!r}.")
+                return
             said = ui.erase_preview(memory, ids, shown=not yes)
             if not yes:
                 click.confirm("Erase it?", abort=True, err=True)

@@ -23,7 +23,7 @@ import click
 from edgemem.config import MEMORY_DB, NO_LIMIT, Settings, data_dir, load_settings
 from edgemem.errors import EdgememError, StoreCorrupt, StoreError, VaultLocked
 from edgemem.inputs import spaced
-from edgemem.results import Change, MemoryItem, local_time
+from edgemem.results import Change, MemoryItem, Scope, local_time
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -458,6 +458,19 @@ def erase_preview(memory: Memory, ids: Sequence[str], *, shown: bool = True) -> 
         if any(turn.id not in cited for turn in turns):
             note("  (What chats asked and answered goes too, as it may quote the rest.)")
     return [turn.content for turn in turns]
+
+
+def having(memory: Memory, words: str, scope: Mapping[str, Any]) -> list[str]:
+    """Returns the ids of all memories of a scope that have these words side by side, in any case;
+    of ended, expired and deleted ones, too."""
+    from edgemem.store.store import browse
+
+    sought = r"\W+".join(map(re.escape, words.casefold().split()))
+    if not sought:
+        raise click.UsageError("Give at least one word to look for.")
+    pattern = re.compile(rf"(?<!\w){sought}(?!\w)")
+    found = browse(memory.store, Scope(**scope), state="all", limit=2**62)
+    return [one.item.id for one in found if pattern.search(one.item.memory.casefold())]
 
 
 def _first(noun: str, lines: Sequence[str]) -> None:
