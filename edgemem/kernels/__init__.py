@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, wraps
 from importlib import import_module
+from inspect import signature
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -158,13 +159,17 @@ backend = "numpy" if _native is None else "native"
 def kernel(native: Callable[P, R]) -> Callable[P, R]:
     """Makes a call of the native module a kernel: NumPy answers if there is no such module.
 
-    reference.py has a function of the same name and arguments that answers in NumPy. checks.py has
-    one that raises a ValueError that names the wrong argument.
-
-    The native module rejects wrong arguments itself, before it writes. So it is called first. The
-    check, which takes as long as a scan of a few hundred rows, then only gives the better message.
+    reference.py has a function of the same name and arguments that answers in NumPy. The native
+    module rejects wrong arguments itself, before it writes. So it is called first, and the slower
+    check then only gives the better message.
     """
-    specified, check = getattr(reference, native.__name__), getattr(checks, native.__name__)
+    name, named = native.__name__, signature(native)
+    specified = getattr(reference, name)
+
+    def check(*args: P.args, **kwargs: P.kwargs) -> None:
+        bound = named.bind(*args, **kwargs)
+        bound.apply_defaults()
+        checks.check(name, bound.arguments)
 
     @wraps(native)
     def answer(*args: P.args, **kwargs: P.kwargs) -> R:
