@@ -27,7 +27,7 @@ import numpy as np
 
 from edgemem.errors import AdapterError, ModelError
 from edgemem.runtime import llama
-from edgemem.runtime.gguf import Buffer, Header, Tensor, Value, read_header, read_only
+from edgemem.runtime.gguf import Buffer, Header, Tensor, Value, open_header, read_header, read_only
 
 __all__ = ["Adapter", "Adapters"]
 
@@ -188,7 +188,7 @@ class Adapters:
 
     @cached_property
     def _base_header(self) -> Header:
-        header = read_header(read_only(self._base))
+        header, _ = open_header(self._base, "check it with `edgemem models verify`")
         if header.get("split.count", 1) != 1:
             raise AdapterError(
                 f"{self._base} is one of several files of a model; adapters need it in one "
@@ -250,9 +250,8 @@ def check_adapter(file: Path, data: Buffer, base_name: str, base: Header) -> Non
     if not header.tensors:
         raise refusal("it has no tensors")
     for tensor in header.tensors.values():
-        if wrong := _wrong_tensor(tensor, header.tensors, base.tensors) or _wrong_data(
-            tensor, data
-        ):
+        wrong = _wrong_tensor(tensor, header.tensors, base.tensors) or _wrong_data(tensor, data)
+        if wrong:
             raise refusal(f"its tensor {tensor.name} {wrong}")
 
 
@@ -305,12 +304,9 @@ def _wrong_data(tensor: Tensor, data: Buffer) -> str:
         name = kind.name if kind else f"number {tensor.type}"
         allowed = [known.name for n in _TYPES if (known := llama.tensor_type(n))]
         return f"is of type {name}; llama.cpp can run {', '.join(allowed)}"
-    if tensor.shape[0] % kind.items:
-        return f"has rows of {tensor.shape[0]}, and {kind.name} has blocks of {kind.items}"
-    weights = math.prod(tensor.shape)
-    size = weights // kind.items * kind.size
-    if tensor.start + size > len(data):
-        return f"ends at byte {tensor.start + size}, the file at {len(data)}"
-    unpacked = np.empty(weights, np.float32)
+    if wrong := llama.wrong_tensor(tensor, len(data)):
+        return wrong
+    unpacked = np.empty(math.prod(tensor.shape), np.float32)
+    size = unpacked.size // kind.items * kind.size
     kind.unpack(np.frombuffer(data, np.uint8, size, tensor.start), unpacked)
     return "" if np.isfinite(unpacked).all() else "has weights that are no finite numbers"

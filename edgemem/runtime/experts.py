@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from edgemem.errors import AdapterError, ModelError
 from edgemem.runtime import models, tune
-from edgemem.runtime.gguf import read_header, read_only
+from edgemem.runtime.gguf import open_header
 
 if TYPE_CHECKING:
     from edgemem.runtime.engine import Engine
@@ -244,12 +244,7 @@ def reader_of_file(file: Path, *, expert: bool) -> Reader:
 
     Raises ModelError when the file is damaged.
     """
-    try:
-        header = read_header(read_only(file))
-    except ValueError as exc:
-        raise ModelError(
-            f"{file} is a damaged model ({exc}); check it with `edgemem models verify`"
-        ) from exc
+    header, _ = open_header(file, "check it with `edgemem models verify`")
     n_params = sum(math.prod(tensor.shape) for tensor in header.tensors.values())
     if expert:
         return "expert"

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from edgemem.budget import Choice
 from edgemem.errors import InputError, ModelError
 from edgemem.runtime import llama
-from edgemem.runtime.gguf import Header, read_header, read_only
+from edgemem.runtime.gguf import Header, open_header
 from edgemem.runtime.vocabulary import CLOSED, Pixels
 
 __all__ = [
@@ -363,11 +363,7 @@ def check_projector(file: Path, width: int | None = None) -> Header:
     read images one by one.
     """
     refused = f"{file} cannot be a projector of this model"
-    data = read_only(file)
-    try:
-        header = read_header(data)
-    except ValueError as exc:
-        raise ModelError(f"{file} is no GGUF file, or is damaged: {exc}; {_ADVICE}") from exc
+    header, data = open_header(file, _ADVICE)
     if (architecture := header.get("general.architecture")) != "clip":
         raise ModelError(
             f"{refused}: its general.architecture is {architecture!r}, and must be 'clip'; "
@@ -381,14 +377,17 @@ def check_projector(file: Path, width: int | None = None) -> Header:
             f"{refused}: image tokens of a {kind} depend on what stands before them, so they "
             "cannot be computed one by one; use another vision model"
         )
-    if wrong := _wrong_values(header) or _wrong_data(header, len(data)):
+    if wrong := _wrong_values(header):
         raise ModelError(f"{refused}: {wrong}; {_ADVICE}")
+    for found in header.tensors.values():
+        if wrong := llama.wrong_tensor(found, len(data)):
+            raise ModelError(f"{refused}: its tensor {found.name} {wrong}; {_ADVICE}")
     tensor, axis = _WIDTH.get(kind, ("", 0))
     if tensor in header.tensors and width is not None:
-        found = header.tensors[tensor].shape[axis : axis + 1]
-        if found != (width,):
+        made = header.tensors[tensor].shape[axis : axis + 1]
+        if made != (width,):
             raise ModelError(
-                f"{refused}: it makes embeddings of {found[0] if found else 0} numbers, and the "
+                f"{refused}: it makes embeddings of {made[0] if made else 0} numbers, and the "
                 f"model's have {width}; {_ADVICE}"
             )
     return header
@@ -402,14 +401,12 @@ def projector_type(header: Header) -> str:
 
 def width_of(model: Path) -> int:
     """The length of a language model's embeddings, from its file. Raises ModelError if missing."""
-    try:
-        values = read_header(read_only(model)).values
-        return int(str(values[f"{values['general.architecture'].value}.embedding_length"].value))
-    except (ValueError, KeyError) as exc:
-        raise ModelError(
-            f"{model} does not say how wide its embeddings are ({exc}); give the GGUF of a "
-            "language model"
-        ) from exc
+    advice = "give the GGUF of a language model"
+    header, _ = open_header(model, advice)
+    width = header.get(f"{header.get('general.architecture')}.embedding_length")
+    if not isinstance(width, int):
+        raise ModelError(f"{model} does not say how wide its embeddings are; {advice}")
+    return width
 
 
 def _wrong_values(header: Header) -> str:
@@ -423,16 +420,6 @@ def _wrong_values(header: Header) -> str:
         least = int(name != "image_size")  # an image_size of 0 means any size
         if type(size) is not int or not least <= size <= most:
             return f"its {key} is {size!r}, and must be {least} to {most}"
-    return ""
-
-
-def _wrong_data(header: Header, size: int) -> str:
-    for tensor in header.tensors.values():
-        kind = llama.tensor_type(tensor.type)
-        if kind is None or tensor.shape[0] % kind.items:
-            return f"its tensor {tensor.name} is of a type that this llama.cpp does not know"
-        if tensor.start + math.prod(tensor.shape) // kind.items * kind.size > size:
-            return f"it is damaged, and ends before its tensor {tensor.name} does"
     return ""
 
 
