@@ -6,7 +6,8 @@ that was ever used has a number, which is never reused; prefixes.py keys the KV 
 A file is checked before llama.cpp loads it, because llama.cpp accepts some adapters that it cannot
 run. It aborts the process on a key of another type, on float64 or integer tensors, and on an
 adapter of the token embeddings. It silently accepts an adapter that has no alpha, weights that are
-not finite, or no tensors.
+not finite, or no tensors. An activated LoRA, which is off up to certain tokens of a prompt, is
+refused: a prompt's KV belongs to one set.
 Source: llama.cpp, src/llama-adapter.cpp and convert_lora_to_gguf.py.
 """
 
@@ -17,7 +18,7 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -56,7 +57,6 @@ class _Loaded:
     adapter: Adapter
     handle: Any
     serial: int
-    invocation: tuple[int, ...]
 
 
 class Adapters:
@@ -98,11 +98,8 @@ class Adapters:
                 f"train or convert it again for {self._base.name}, or leave it out"
             )
         self._serial += 1
-        count = int(self._lib.llama_adapter_get_alora_n_invocation_tokens(handle))
-        tokens = self._lib.llama_adapter_get_alora_invocation_tokens(handle)
-        invocation = tuple(tokens[i] for i in range(count))
         adapter = Adapter(name, file, scale, len(data), hashlib.sha256(data).hexdigest())
-        self._loaded[name] = _Loaded(adapter, handle, self._serial, invocation)
+        self._loaded[name] = _Loaded(adapter, handle, self._serial)
         return adapter
 
     def unload(self, name: str) -> frozenset[int]:
@@ -119,32 +116,18 @@ class Adapters:
 
     def bind(self, stage: str, scales: Mapping[str, float]) -> None:
         """See Engine.bind."""
-        members = self._members(scales)
-        activated = [loaded for loaded, _ in members if loaded.invocation]
-        if len(activated) > 1:
-            raise AdapterError(
-                f"stage {stage!r} would have two adapters with activation tokens "
-                f"({', '.join(a.adapter.name for a in activated)}); bind one of them at a time"
-            )
+        number = self._number(scales)
         self._bound.pop(stage, None)
-        if self._number(members) != NONE:
+        if number != NONE:
             self._bound[stage] = dict(scales)
 
     def bound(self, stage: str) -> bool:
         """Whether a stage has adapters."""
         return stage in self._bound
 
-    def sets(self, stage: str, tokens: Sequence[int]) -> list[int]:
-        """The number of the set that computes each token of a prompt.
-
-        An adapter with activation tokens is active from their last occurrence in the prompt on,
-        and inactive if they do not occur. Source: Activated LoRA (Greenewald et al., 2025),
-        section 3.
-        """
-        members = self._members(self._bound.get(stage, {}))
-        start = _last(next((m.invocation for m, _ in members if m.invocation), ()), tokens)
-        head = self._number([(m, scale) for m, scale in members if not m.invocation])
-        return [head] * start + [self._number(members)] * (len(tokens) - start)
+    def set_of(self, stage: str) -> int:
+        """The number of the set that computes a stage's prompts."""
+        return self._number(self._bound.get(stage, {}))
 
     def use(self, number: int) -> None:
         """Activate a set, unless it is active; adds the seconds taken to `switch_s`."""
@@ -175,10 +158,8 @@ class Adapters:
             )
         return self._loaded[name]
 
-    def _members(self, scales: Mapping[str, float]) -> list[tuple[_Loaded, float]]:
-        return [(self._one(name), _check_scale(name, scale)) for name, scale in scales.items()]
-
-    def _number(self, members: Sequence[tuple[_Loaded, float]]) -> int:
+    def _number(self, scales: Mapping[str, float]) -> int:
+        members = [(self._one(name), _check_scale(name, scale)) for name, scale in scales.items()]
         # Sorted by load order, because the order of the members affects how llama.cpp sums them.
         scaled = sorted((m.serial, scale * m.adapter.scale) for m, scale in members)
         part = tuple((serial, scale) for serial, scale in scaled if scale != 0.0)
@@ -201,16 +182,6 @@ def _check_scale(name: str, scale: float) -> float:
     if not math.isfinite(scale):
         raise AdapterError(f"the scale of the adapter {name!r} is {scale}; it must be a number")
     return scale
-
-
-def _last(wanted: tuple[int, ...], tokens: Sequence[int]) -> int:
-    """Index of the last occurrence of `wanted`: len(tokens) if none, 0 if `wanted` is empty."""
-    if not wanted:
-        return 0
-    for start in range(len(tokens) - len(wanted), -1, -1):
-        if tuple(tokens[start : start + len(wanted)]) == wanted:
-            return start
-    return len(tokens)
 
 
 # -- whether llama.cpp can run a file --------------------------------------------------------------
@@ -263,9 +234,10 @@ def _wrong_keys(values: Mapping[str, Value]) -> str:
         return f"its adapter.lora.alpha is {alpha.value!r}, and must be a float32"
     if not (math.isfinite(alpha.value) and alpha.value > 0.0):
         return f"its adapter.lora.alpha is {alpha.value}, and must be a number above 0"
-    invocation = values.get("adapter.alora.invocation_tokens")
-    if invocation is not None and (invocation.kind != "[I]" or not invocation.value):
-        return f"its adapter.alora.invocation_tokens are {invocation.value!r}, and must be tokens"
+    if "adapter.alora.invocation_tokens" in values:
+        return (
+            "it is an activated LoRA (it has adapter.alora.invocation_tokens), which cannot be used"
+        )
     return ""
 
 

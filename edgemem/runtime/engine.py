@@ -40,7 +40,7 @@ from edgemem.runtime.generation import (
     check_length,
     log_p,
 )
-from edgemem.runtime.prefixes import Keyed, Prefixes
+from edgemem.runtime.prefixes import Prefixes
 from edgemem.runtime.vision import Seen, Vision, check_projector, engine_bytes
 from edgemem.runtime.vocabulary import CLOSED, NO_PROJECTOR, Pixels, Prompt, Vocabulary
 
@@ -287,13 +287,12 @@ class Engine:
             )
         found = np.empty(len(tokens) - start, np.float32)
         with self._mine():
-            keyed = self._keyed(_SCORING, tokens)
-            cached = self._prefixes.enter(_SCORING, keyed[:start])
-            self._prefixes.decode(keyed[cached:start])
+            cached = self._enter(_SCORING, tokens[:start])
+            self._prefixes.decode(tokens[cached:start])
             if start < len(tokens):
                 found[0] = self._log_p(-1, tokens[start])
             for at in range(start, len(tokens) - 1, SCORED_ROWS):
-                part = keyed[at : min(at + SCORED_ROWS, len(tokens) - 1)]
+                part = tokens[at : min(at + SCORED_ROWS, len(tokens) - 1)]
                 self._prefixes.decode(part, every=True)
                 for i in range(len(part)):
                     found[at + i + 1 - start] = self._log_p(i, tokens[at + i + 1])
@@ -343,11 +342,12 @@ class Engine:
         tokens, pictures = self._read(beginning)
         check_length(len(tokens), 1, self.n_ctx)
         with self._mine():
-            prompt = self._prefixes.keepable(self._keyed(stage, tokens))
-            if folder is not None and self._prefixes.has(prompt):
+            number = self._adapters.set_of(stage)
+            prompt = self._prefixes.keepable(tokens)
+            if folder is not None and self._prefixes.has(number, prompt):
                 return len(prompt)
-            held = self._prefixes.enter(stage, prompt)
-            what = None if folder is None else self._described(prompt)
+            held = self._enter(stage, prompt)
+            what = None if folder is None else self._described(number, prompt)
             if folder is None or what is None:
                 self._prefixes.decode(prompt[held:])
             elif (state := prefixes.read(folder, what)) is None or not self._prefixes.restore(
@@ -359,9 +359,9 @@ class Engine:
         del pictures
         return len(prompt)
 
-    def _described(self, prompt: Sequence[Keyed]) -> dict[str, Any] | None:
+    def _described(self, number: int, prompt: Sequence[int]) -> dict[str, Any] | None:
         """What two processes must have in common for one to use the other's KV of a prompt."""
-        what = prefixes.describe(prompt, self._adapters.identity)
+        what = prefixes.describe(prompt, self._adapters.identity(number))
         if what is None:
             return None
         return {
@@ -445,9 +445,8 @@ class Engine:
             self._unfinished = itself[0]
             started = time.perf_counter()
             self._adapters.switch_s = 0.0
-            prompt = self._keyed(asked.stage, tokens)
-            cached = self._prefixes.enter(asked.stage, prompt)
-            ended = self._prefixes.decode(prompt[cached:], over)
+            cached = self._enter(asked.stage, tokens)
+            ended = self._prefixes.decode(tokens[cached:], over)
             pictures.clear()
             limit = asked.max_tokens or self.n_ctx - len(tokens)
             answer, said = sampler.answer, Said(asked)
@@ -455,7 +454,7 @@ class Engine:
                 first = time.perf_counter()
                 ttft_s, switch_s = first - started, self._adapters.switch_s
                 if asked.branches > 1 and ended is None and self._prefixes.rewind(len(tokens)):
-                    sampler, said, ended = self._branched(asked, prompt, sampler, limit, over)
+                    sampler, said, ended = self._branched(asked, len(tokens), sampler, limit, over)
                     answer, ttft_s = sampler.answer, time.perf_counter() - started
                 while ended is None and len(answer) < limit:
                     if (ended := over()) is not None:
@@ -469,7 +468,7 @@ class Engine:
                         yield ready
                         first += time.perf_counter() - paused  # the reader's time is not ours
                     if len(answer) < limit:
-                        self._prefixes.decode([(token, prompt[-1][1])])
+                        self._prefixes.decode([token])
             rest = said.rest()
             spent = time.perf_counter() - first
             if rest:
@@ -492,7 +491,7 @@ class Engine:
     def _branched(
         self,
         asked: Request,
-        prompt: list[Keyed],
+        prompt_tokens: int,
         sampler: Sampler,
         limit: int,
         over: Callable[[], Reason | None],
@@ -509,14 +508,14 @@ class Engine:
                 break  # the other first tokens are less likely still
             said = Said(asked)
             ended: Reason | None = None
-            self._prefixes.rewind(len(prompt))
+            self._prefixes.rewind(prompt_tokens)
             while ended is None and branch.log_p >= least:
                 if token is None or said.add(self._vocabulary.piece(token), branch.log_p):
                     ended = "stop"
                 elif len(branch.answer) >= limit:
                     ended = "length"
                 elif (ended := over()) is None:
-                    self._prefixes.decode([(token, prompt[-1][1])])
+                    self._prefixes.decode([token])
                     token = branch.next(self._finite(self._logits(), "choose"))
             if ended in ("cancelled", "deadline"):
                 return found[0] if found else (branch, said, ended)
@@ -526,9 +525,8 @@ class Engine:
             return max(found, key=lambda one: one[0].log_p)
         return found[asked.choose([(said.text, branch.log_p) for branch, said, _ in found])]
 
-    def _keyed(self, stage: str, tokens: list[int]) -> list[Keyed]:
-        """Tokens, each with the number of the adapter set that a stage computes it with."""
-        return list(zip(tokens, self._adapters.sets(stage, tokens), strict=True))
+    def _enter(self, stage: str, tokens: Sequence[int]) -> int:
+        return self._prefixes.enter(stage, self._adapters.set_of(stage), tokens)
 
     def _acquire(self, timeout_s: float = math.inf) -> bool:
         """Wait until this thread owns the engine. Returns False if that takes over timeout_s."""
