@@ -1,7 +1,7 @@
 """The LoRA adapters of one context: which are loaded, which stage uses which, and the switch.
 
-An adapter set is what is active at a time: no adapter, one, or several with their scales. Each set
-that was ever used has a number, which is never reused; prefixes.py keys the KV by it.
+An adapter set is what is active at a time: no adapter, one, or several with their scales.
+prefixes.py keys the KV by it.
 
 A file is checked before llama.cpp loads it, because llama.cpp accepts some adapters that it cannot
 run. It aborts the process on a key of another type, on float64 or integer tensors, and on an
@@ -30,10 +30,10 @@ from edgemem.errors import AdapterError, ModelError
 from edgemem.runtime import llama
 from edgemem.runtime.gguf import Buffer, Header, Tensor, Value, open_header, read_header, read_only
 
-__all__ = ["Adapter", "Adapters"]
+__all__ = ["Adapter", "Adapters", "Set"]
 
-NONE = 0  # the number of the empty set
-_UNKNOWN = -1  # no set's number
+Set = tuple[tuple[int, float], ...]
+"""The serial and the scale of each adapter, in the order of loading."""
 
 _Handle = ctypes.POINTER(ctypes.c_void_p)
 _ADVICE = "train or convert it again for this model, or leave it out"
@@ -52,7 +52,7 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """serial: unique, unlike `handle`, an address that a later adapter may have again."""
+    """serial: never used again, unlike `handle`, an address that a later adapter may have."""
 
     adapter: Adapter
     handle: Any
@@ -67,8 +67,7 @@ class Adapters:
         self._lib, self._model, self._context, self._base = lib, model, context, base
         self._loaded: dict[str, _Loaded] = {}
         self._bound: dict[str, Mapping[str, float]] = {}  # to each stage
-        self._sets: list[tuple[tuple[int, float], ...]] = [()]
-        self._current = NONE
+        self._current: Set | None = ()  # None while it is unknown
         self._serial = 0
         self.switch_s = 0.0
 
@@ -102,53 +101,51 @@ class Adapters:
         self._loaded[name] = _Loaded(adapter, handle, self._serial)
         return adapter
 
-    def unload(self, name: str) -> frozenset[int]:
-        """Free an adapter and take it out of all stages. Returns the sets that contained it."""
+    def unload(self, name: str) -> int:
+        """Free an adapter and take it out of all stages. Returns its serial."""
         loaded = self._one(name)
         for stage, scales in list(self._bound.items()):
             if name in scales:
                 self.bind(stage, {n: s for n, s in scales.items() if n != name})
-        self.use(NONE)
+        self.use(())
         del self._loaded[name]
         self._lib.llama_adapter_lora_free(loaded.handle)
-        parts = enumerate(self._sets)
-        return frozenset(n for n, part in parts if any(s == loaded.serial for s, _ in part))
+        return loaded.serial
 
     def bind(self, stage: str, scales: Mapping[str, float]) -> None:
         """See Engine.bind."""
-        number = self._number(scales)
+        members = self._members(scales)
         self._bound.pop(stage, None)
-        if number != NONE:
+        if members:
             self._bound[stage] = dict(scales)
 
     def bound(self, stage: str) -> bool:
         """Whether a stage has adapters."""
         return stage in self._bound
 
-    def set_of(self, stage: str) -> int:
-        """The number of the set that computes a stage's prompts."""
-        return self._number(self._bound.get(stage, {}))
+    def set_of(self, stage: str) -> Set:
+        """The set that computes a stage's prompts."""
+        return self._members(self._bound.get(stage, {}))
 
-    def use(self, number: int) -> None:
+    def use(self, members: Set) -> None:
         """Activate a set, unless it is active; adds the seconds taken to `switch_s`."""
-        if number == self._current:
+        if members == self._current:
             return
         handles = {loaded.serial: loaded.handle for loaded in self._loaded.values()}
-        members = self._sets[number]
         started = time.perf_counter()
         n = len(members)
         pointers = (_Handle * n)(*(handles[serial] for serial, _ in members)) if n else None
         scales = (ctypes.c_float * n)(*(scale for _, scale in members)) if n else None
-        self._current = _UNKNOWN  # an interrupt may come between the call and what follows it
+        self._current = None  # an interrupt may come between the call and what follows it
         if self._lib.llama_set_adapters_lora(self._context, pointers, n, scales) != 0:
             raise AdapterError(f"llama.cpp could not switch to {n} adapters; load the model again")
-        self._current = number
+        self._current = members
         self.switch_s += time.perf_counter() - started
 
-    def identity(self, number: int) -> tuple[tuple[str, float], ...]:
-        """The members of a set as (sha256, scale), which mean the same in another process."""
+    def identity(self, stage: str) -> tuple[tuple[str, float], ...]:
+        """The members of a stage's set as (sha256, scale), which mean the same in any process."""
         hashes = {loaded.serial: loaded.adapter.sha256 for loaded in self._loaded.values()}
-        return tuple((hashes[serial], scale) for serial, scale in self._sets[number])
+        return tuple((hashes[serial], scale) for serial, scale in self.set_of(stage))
 
     def _one(self, name: str) -> _Loaded:
         if name not in self._loaded:
@@ -158,14 +155,11 @@ class Adapters:
             )
         return self._loaded[name]
 
-    def _number(self, scales: Mapping[str, float]) -> int:
+    def _members(self, scales: Mapping[str, float]) -> Set:
         members = [(self._one(name), _check_scale(name, scale)) for name, scale in scales.items()]
         # Sorted by load order, because the order of the members affects how llama.cpp sums them.
         scaled = sorted((m.serial, scale * m.adapter.scale) for m, scale in members)
-        part = tuple((serial, scale) for serial, scale in scaled if scale != 0.0)
-        if part not in self._sets:
-            self._sets.append(part)
-        return self._sets.index(part)
+        return tuple((serial, scale) for serial, scale in scaled if scale != 0.0)
 
     @cached_property
     def _base_header(self) -> Header:

@@ -84,7 +84,7 @@ class Engine:
         self._fixed = {"weights": int(lib.llama_model_size(model)), **buffers}
         self._adapters = Adapters(lib, model, context, path)
         self._vision = vision
-        self._prefixes = Prefixes(lib, context, prefix_bytes, self._adapters.use, vision)
+        self._prefixes = Prefixes(lib, context, prefix_bytes, self._adapters, vision)
         self.plan: Plan | None = None  # what `load` chose under a memory limit
 
     @classmethod
@@ -104,20 +104,18 @@ class Engine:
     ) -> Engine:
         """Load a GGUF model.
 
-        path: a file or a name of the manifest; None is the bundled SmolLM2-135M-Instruct.
-        mmproj: the file of a vision model's projector; with it, prompts may hold images.
-        n_ctx: tokens that a prompt and its answer may have together, rounded up to a multiple of
-        256. prefix_bytes: memory for the KV of stages that are not running; 0 stores none.
-        n_threads: threads for decoding (default: half the cores, because decoding threads that
-        wait for a busy core stall each other). n_threads_batch: threads for prefill (default:
-        n_threads if that is given, else all cores). flash_attention: prefill is faster, but logits
-        depend on how much of a prompt was cached. tuned: use the file and the threads that
-        `edgemem models tune` has stored for the bundled model, if any (tune.py); threads that are
-        given take precedence. memory_limit_bytes: for weights, tokenizer, KV, buffers, prefixes
-        and projector; n_ctx and then prefix_bytes are reduced until they fit (budget.py), and
-        `plan` records the result.
-        Raises ModelNotFound, ModelError (damaged or unsupported file), InputError (bad number),
-        MemoryBudgetExceeded.
+        path: a file or a name of the manifest; None is the bundled SmolLM2-135M-Instruct. mmproj:
+        the file of a vision model's projector; with it, prompts may hold images. n_ctx: tokens that
+        a prompt and its answer may have together, rounded up to a multiple of 256. prefix_bytes:
+        memory for the KV of stages that are not running; 0 stores none. n_threads: threads for
+        decoding (default: half the cores). n_threads_batch: threads for prefill (default: n_threads
+        if that is given, else all cores). flash_attention: prefill is faster, but logits depend on
+        how much of a prompt was cached. tuned: use the file and the threads that `edgemem models
+        tune` has stored for the bundled model, if any (tune.py); threads that are given take
+        precedence. memory_limit_bytes: for weights, tokenizer, KV, buffers, prefixes and projector;
+        n_ctx and then prefix_bytes are reduced until they fit (budget.py), and `plan` records the
+        result. Raises ModelNotFound, ModelError (damaged or unsupported file), InputError (bad
+        number), MemoryBudgetExceeded.
         """
         _check_numbers(n_ctx, prefix_bytes, n_threads=n_threads, n_threads_batch=n_threads_batch)
         file, threads, threads_batch = tune.choose_file(
@@ -287,7 +285,7 @@ class Engine:
             )
         found = np.empty(len(tokens) - start, np.float32)
         with self._mine():
-            cached = self._enter(_SCORING, tokens[:start])
+            cached = self._prefixes.enter(_SCORING, tokens[:start])
             self._prefixes.decode(tokens[cached:start])
             if start < len(tokens):
                 found[0] = self._log_p(-1, tokens[start])
@@ -326,8 +324,8 @@ class Engine:
         """Use these adapters for a stage's prompts, in place of those bound before.
 
         scales: by adapter name. Several adapters are summed; an empty mapping (or scales of 0) is
-        the base model. Nothing is reloaded: the switch is made when the stage runs, in some
-        microseconds, if another set is active. Raises AdapterError if an adapter is not loaded.
+        the base model. The switch is made when the stage runs. Raises AdapterError if an adapter is
+        not loaded.
         """
         with self._mine():
             self._adapters.bind(stage, scales)
@@ -342,12 +340,11 @@ class Engine:
         tokens, pictures = self._read(beginning)
         check_length(len(tokens), 1, self.n_ctx)
         with self._mine():
-            number = self._adapters.set_of(stage)
             prompt = self._prefixes.keepable(tokens)
-            if folder is not None and self._prefixes.has(number, prompt):
+            if folder is not None and self._prefixes.has(stage, prompt):
                 return len(prompt)
-            held = self._enter(stage, prompt)
-            what = None if folder is None else self._described(number, prompt)
+            held = self._prefixes.enter(stage, prompt)
+            what = None if folder is None else self._described(stage, prompt)
             if folder is None or what is None:
                 self._prefixes.decode(prompt[held:])
             elif (state := prefixes.read(folder, what)) is None or not self._prefixes.restore(
@@ -359,9 +356,9 @@ class Engine:
         del pictures
         return len(prompt)
 
-    def _described(self, number: int, prompt: Sequence[int]) -> dict[str, Any] | None:
+    def _described(self, stage: str, prompt: Sequence[int]) -> dict[str, Any] | None:
         """What two processes must have in common for one to use the other's KV of a prompt."""
-        what = prefixes.describe(prompt, self._adapters.identity(number))
+        what = prefixes.describe(prompt, self._adapters.identity(stage))
         if what is None:
             return None
         return {
@@ -438,14 +435,20 @@ class Engine:
         sampler: Sampler,
     ) -> Generator[str, None, Generation]:
         deadline_s = math.inf if asked.deadline_s is None else asked.deadline_s
-        over = _interruption(asked, time.monotonic() + deadline_s)
+        deadline = time.monotonic() + deadline_s
+
+        def over() -> Reason | None:
+            if asked.should_stop is not None and asked.should_stop():
+                return "cancelled"
+            return "deadline" if time.monotonic() >= deadline else None
+
         if not self._acquire(deadline_s):
             return Generation("", len(tokens), 0, 0, 0.0, 0.0, "deadline")
         try:
             self._unfinished = itself[0]
             started = time.perf_counter()
             self._adapters.switch_s = 0.0
-            cached = self._enter(asked.stage, tokens)
+            cached = self._prefixes.enter(asked.stage, tokens)
             ended = self._prefixes.decode(tokens[cached:], over)
             pictures.clear()
             limit = asked.max_tokens or self.n_ctx - len(tokens)
@@ -525,9 +528,6 @@ class Engine:
             return max(found, key=lambda one: one[0].log_p)
         return found[asked.choose([(said.text, branch.log_p) for branch, said, _ in found])]
 
-    def _enter(self, stage: str, tokens: Sequence[int]) -> int:
-        return self._prefixes.enter(stage, self._adapters.set_of(stage), tokens)
-
     def _acquire(self, timeout_s: float = math.inf) -> bool:
         """Wait until this thread owns the engine. Returns False if that takes over timeout_s."""
         if self._process != os.getpid():
@@ -602,17 +602,6 @@ class Engine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _interruption(asked: Request, deadline: float) -> Callable[[], Reason | None]:
-    """A function that tells why an answer must end now, or None. deadline: by time.monotonic."""
-
-    def over() -> Reason | None:
-        if asked.should_stop is not None and asked.should_stop():
-            return "cancelled"
-        return "deadline" if time.monotonic() >= deadline else None
-
-    return over
 
 
 def _check_numbers(n_ctx: int, prefix_bytes: int, **threads: int | None) -> None:

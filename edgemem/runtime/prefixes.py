@@ -34,7 +34,7 @@ import ctypes
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
@@ -46,7 +46,7 @@ from numpy.typing import NDArray
 from edgemem import cachefile
 from edgemem.errors import ModelError
 from edgemem.runtime import llama
-from edgemem.runtime.adapters import NONE
+from edgemem.runtime.adapters import Adapters, Set
 from edgemem.runtime.generation import Reason
 from edgemem.runtime.vision import Vision, part_of, places
 
@@ -55,15 +55,15 @@ __all__ = ["Prefixes", "describe", "read", "write"]
 MAX_FILES = 12
 
 Tokens = Sequence[int]  # below 0: of an image
-_Slot = tuple[str, int]  # a stage, and the number of its adapter set
+_Slot = tuple[str, Set]  # a stage, and its adapter set
 
 
 class Prefixes:
     """The tokens in the context, and the stored states of other stages. Not thread-safe.
 
     budget_bytes: limit of the stored states; the least recently used is dropped first.
-    use: switches to an adapter set. vision: decodes images, if the model sees any. held: the
-    tokens of the sequence in the context, all computed by the set of the stage that was entered.
+    vision: decodes images, if the model sees any. held: the tokens of the sequence in the context,
+    all computed by the adapter set of the stage that was entered.
     """
 
     def __init__(
@@ -71,11 +71,11 @@ class Prefixes:
         lib: Any,
         context: Any,
         budget_bytes: int,
-        use: Callable[[int], None],
+        adapters: Adapters,
         vision: Vision | None = None,
     ) -> None:
-        self._lib, self._context, self._budget, self._use = lib, context, budget_bytes, use
-        self._vision = vision
+        self._lib, self._context, self._budget = lib, context, budget_bytes
+        self._adapters, self._vision = adapters, vision
         self._memory = lib.llama_get_memory(context)
         model = lib.llama_get_model(context)
         self._cuttable = not (
@@ -83,7 +83,7 @@ class Prefixes:
         )
         self._window = int(lib.llama_model_n_swa(model))  # in tokens; 0 if there is none
         self._batch = lib.llama_batch_init(llama.N_BATCH, 0, 1)
-        self._slot: _Slot = "", NONE
+        self._slot: _Slot = "", ()
         self._reusable = 0  # tokens of `held` that a later prompt may reuse
         self._saved: OrderedDict[_Slot, tuple[list[int], NDArray[np.uint8]]] = OrderedDict()
         self.held: list[int] = []
@@ -119,13 +119,13 @@ class Prefixes:
         """Size of the states stored outside the context."""
         return sum(state.nbytes for _, state in list(self._saved.values()))
 
-    def has(self, number: int, beginning: Tokens) -> bool:
-        """Whether the context or a stored state of an adapter set begins so, but for the two tokens
-        decoded anew."""
-        sought = list(beginning[:-2])
-        kept = [held for (_, of), (held, _) in self._saved.items() if of == number]
+    def has(self, stage: str, beginning: Tokens) -> bool:
+        """Whether the context or a stored state of the stage's adapter set begins so, but for the
+        two tokens decoded anew."""
+        sought, members = list(beginning[:-2]), self._adapters.set_of(stage)
+        kept = [held for (_, of), (held, _) in self._saved.items() if of == members]
         if self._cuttable:
-            kept += [self.held] if self._slot[1] == number else []
+            kept += [self.held] if self._slot[1] == members else []
         else:
             kept = [held for held in kept if len(held) <= len(beginning)]
         return any(held[: len(sought)] == sought for held in kept)
@@ -143,21 +143,20 @@ class Prefixes:
             self._cut(self._reusable)
             self._put_away()
 
-    def enter(self, stage: str, number: int, prompt: Tokens) -> int:
+    def enter(self, stage: str, prompt: Tokens) -> int:
         """Prepare the context for a stage's prompt. Returns how many of its tokens are there.
 
-        number: of the adapter set that computes it. The caller decodes the other tokens, which are
-        at least two (or all), before any of an answer.
+        The caller decodes the others, which are at least two (or all), before any of an answer.
         """
         self._cut(self._reusable)
-        slot = (stage, number)
+        slot = (stage, members := self._adapters.set_of(stage))
         if slot != self._slot:
             if self._cuttable:
                 self._put_away()
-            if number != self._slot[1]:
+            if members != self._slot[1]:
                 self._clear()
             self._slot = slot
-        kept = ((s, held) for s, (held, _) in self._saved.items() if s[1] == number)
+        kept = ((s, held) for s, (held, _) in self._saved.items() if s[1] == members)
         reusable = {s: self._usable(held, prompt) for s, held in kept}
         best = max(reversed(reusable), key=lambda s: (reusable[s], s == slot), default=slot)
         if reusable.get(best, 0) > self._usable(self.held, prompt):
@@ -185,7 +184,7 @@ class Prefixes:
         for part in _batches(tokens):
             if done and (reason := over()) is not None:
                 return reason
-            self._use(self._slot[1])
+            self._adapters.use(self._slot[1])
             if part[0] < 0:
                 assert self._vision is not None
                 self._vision.decode(part[0], self._next)
@@ -231,11 +230,11 @@ class Prefixes:
         self._clear()
         return False
 
-    def forget(self, sets: Collection[int]) -> None:
-        """Drop what was computed with any of these sets."""
-        for slot in [slot for slot in self._saved if slot[1] in sets]:
+    def forget(self, serial: int) -> None:
+        """Drop what was computed with this adapter."""
+        for slot in [slot for slot in self._saved if serial in dict(slot[1])]:
             del self._saved[slot]
-        if self._slot[1] in sets:
+        if serial in dict(self._slot[1]):
             self._clear()
 
     def clear(self) -> None:
