@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
-import tempfile
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import edgemem
+from edgemem.cachefile import write_temporary
 from edgemem.config import data_dir
 from edgemem.errors import ModelError, ModelNotFound
 from edgemem.runtime.machine import read_cached, write_cached
@@ -39,6 +39,7 @@ __all__ = [
     "sha256_of",
     "user_models_dir",
     "verify",
+    "whole",
 ]
 
 DEFAULT_LLM = "smollm2-135m-instruct-q4_1"
@@ -140,11 +141,10 @@ def entry(name: str) -> ModelEntry:
 def find(name_or_path: str | os.PathLike[str]) -> Path:
     """The file of a model.
 
-    name_or_path: a name of the manifest, a path, or the name of a file in the user's models
-    folder. A name's file is looked for in the user's models folder, in edgemem's own, then in
-    the pip package that carries it, which is not imported for it. Raises ModelNotFound with what
-    to install, and ModelError if the file's size is not the manifest's (no checksum is made:
-    `verify` does that).
+    name_or_path: a name of the manifest, a path, or the name of a file in the user's models folder.
+    A name's file is looked for in the user's models folder, in edgemem's own, then in its pip
+    package. Raises ModelNotFound with what to install, and ModelError if the file's size is not the
+    manifest's (no checksum is made: `verify` does that).
     """
     given = os.fspath(name_or_path)
     model = manifest().get(given)
@@ -161,6 +161,19 @@ def find(name_or_path: str | os.PathLike[str]) -> Path:
             f"{model.size_bytes}. Delete it. {_how_to_get(model)}"
         )
     return path
+
+
+def whole(name: str) -> Path:
+    """The file of a manifest's model, its sha256 checked. Raises as `find`, ModelError if it
+    differs."""
+    file, wanted = find(name), entry(name).sha256
+    if (found := sha256_of(file)) != wanted:
+        raise ModelError(
+            f"{file} is damaged: its sha256 is {found}, and that of {name} is {wanted}. Delete the "
+            "file and install its package or pull it again; `edgemem models list` shows where it "
+            "comes from."
+        )
+    return file
 
 
 def installed() -> list[Installed]:
@@ -266,30 +279,29 @@ def _store(
     progress: Callable[[int, int], None] | None,
 ) -> None:
     """Write the blocks beside the target, check them, and only then give them its name."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{model.file}-")
-    digest, done = hashlib.sha256(), 0
-    try:
-        with os.fdopen(handle, "wb") as out:
+
+    def write(name: str) -> None:
+        done = 0
+        with open(name, "wb") as out:
             for block in blocks:
-                out.write(block)
-                digest.update(block)
-                done += len(block)
+                done += out.write(block)
                 if done > model.size_bytes:
                     break
                 if progress is not None:
                     progress(done, model.size_bytes)
-            out.flush()
-            os.fsync(out.fileno())
-        if digest.hexdigest() != model.sha256:
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary, made = write_temporary(target, write, None)
+    try:
+        if made["sha256"] != model.sha256:
             raise ModelError(
-                f"What was fetched for {model.name} is not it: {done} bytes with sha256 "
-                f"{digest.hexdigest()}; the manifest says {model.size_bytes} bytes with sha256 "
+                f"What was fetched for {model.name} is not it: {made['bytes']} bytes with sha256 "
+                f"{made['sha256']}; the manifest says {model.size_bytes} bytes with sha256 "
                 f"{model.sha256}. Nothing was kept. Try again, or place the file as {target}."
             )
         os.replace(temporary, target)
     finally:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def _blocks(opens: Iterable[Callable[[], Any]]) -> Iterator[bytes]:
