@@ -30,9 +30,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import ConfigError
-from edgemem.kernels import checks, reference
-from edgemem.kernels.checks import AROUND, MAX_DIM_I8
+from edgemem.kernels import reference
 from edgemem.kernels.reference import (
+    AROUND,
+    MAX_DIM_I8,
     BoolArray,
     ByteArray,
     DoubleArray,
@@ -40,6 +41,7 @@ from edgemem.kernels.reference import (
     HalfArray,
     IntArray,
     Rows,
+    check_count,
 )
 
 __all__ = [
@@ -84,8 +86,7 @@ def one_blas_thread() -> Iterator[None]:
     """Limits NumPy's matrix products and decompositions to one thread, in the whole process.
 
     BLAS's own threads wait for each other without sleep, so on a busy machine they are several
-    times slower (bench/LOG.md, 2026-11-22). Safe from several threads: the last one to leave
-    restores the previous limits.
+    times slower. Safe from several threads: the last one to leave restores the previous limits.
     """
     with _limiting:
         limit = _limits[0] if _limits else _blas().limit(limits=1, user_api="blas")
@@ -163,13 +164,12 @@ def kernel(native: Callable[P, R]) -> Callable[P, R]:
     module rejects wrong arguments itself, before it writes. So it is called first, and the slower
     check then only gives the better message.
     """
-    name, named = native.__name__, signature(native)
+    name, parameters = native.__name__, signature(native).parameters
     specified = getattr(reference, name)
+    defaults = {key: p.default for key, p in parameters.items() if p.default is not p.empty}
 
     def check(*args: P.args, **kwargs: P.kwargs) -> None:
-        bound = named.bind(*args, **kwargs)
-        bound.apply_defaults()
-        checks.check(name, bound.arguments)
+        reference.check(name, {**defaults, **dict(zip(parameters, args, strict=False)), **kwargs})
 
     @wraps(native)
     def answer(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -197,7 +197,7 @@ def distinct(numbers: NDArray[Any]) -> NDArray[Any]:
 
 def _room(k: int, n: int) -> tuple[IntArray, FloatArray]:
     """Positions and scores for the k best of n, for a kernel to fill."""
-    checks.check_count("k", k)
+    check_count("k", k)
     return np.empty(min(int(k), n), np.int64), np.empty(min(int(k), n), np.float32)
 
 
@@ -227,7 +227,7 @@ def scan_topk(
         found = _native.scan_topk(rows, query, mask, len(scores) or 1, isa, positions, scores)
         return positions[:found], scores[:found]
     survivors = 4 * k if survivors is None else survivors
-    checks.check_count("survivors", survivors, k)
+    check_count("survivors", survivors, k)
     quantized, scale = quantize_i8(query[None])
     kept, best = _room(survivors, len(rows) or 1), _room(k, len(rows) or 1)
     found = _native.scan_topk_i8(
