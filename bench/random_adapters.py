@@ -102,12 +102,6 @@ def adapter_bytes(
     return gguf_bytes(rows, random_tensors() if tensors is None else tensors)
 
 
-def alora(tensors: Iterable[Tensor], invocation: Sequence[int]) -> bytes:
-    """An activated LoRA (aLoRA), which has no effect before its invocation tokens."""
-    value = struct.pack(f"<IQ{len(invocation)}I", U32, len(invocation), *invocation)
-    return adapter_bytes(tensors, more=[("adapter.alora.invocation_tokens", ARRAY, value)])
-
-
 def write_adapter(path: Path, seed: int = 0, **how: Any) -> Path:
     """Write a random adapter. how: keyword arguments of `random_tensors`."""
     path.write_bytes(adapter_bytes(random_tensors(seed, **how)))

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from bench.random_adapters import ALL_LINEAR, adapter_bytes, alora, random_tensors, write_adapter
+from bench.random_adapters import ALL_LINEAR, adapter_bytes, write_adapter
 from edgemem.errors import AdapterError, ModelError
 from edgemem.runtime.engine import Adapter
 
@@ -238,76 +238,9 @@ def test_interleaved_stages_adapters_and_prompts_give_cold_logits_to_the_bit(
     assert cached > 0
 
 
-# -- activation tokens -----------------------------------------------------------------------
-
-
-def with_invocation(engine, path, text, seed=4):
-    path.write_bytes(alora(random_tensors(seed), engine.tokenize(text)))
-    return path
-
-
-def test_an_activated_adapter_keeps_the_base_models_prefix(engine, tmp_path, logits_seen):
-    engine.load_adapter("late", with_invocation(engine, tmp_path / "late.gguf", " Answer now:"))
-    prompt = LONG + "Then. Answer now: it"
-    plain = cold_logits(engine, logits_seen, "", prompt)
-    before = engine.count_tokens(LONG + "Then.")
-    engine.bind("late", {"late": 1.0})
-    warm, done = first_logits(engine, logits_seen, "late", prompt)
-    assert done.cached_tokens == before
-    assert warm == cold_logits(engine, logits_seen, "late", prompt) != plain
-
-
-def test_an_activated_adapter_is_off_without_its_tokens_and_on_from_their_last_place(
-    engine, tmp_path, logits_seen
-):
-    file = with_invocation(engine, tmp_path / "late.gguf", " Answer now:")
-    engine.load_adapter("late", file)
-    write_adapter(tmp_path / "same.gguf", 4)
-    engine.load_adapter("same", tmp_path / "same.gguf")
-    engine.bind("late", {"late": 1.0})
-    engine.bind("same", {"same": 1.0})
-    plain = cold_logits(engine, logits_seen, "", LONG + "Then")
-    assert cold_logits(engine, logits_seen, "late", LONG + "Then") == plain
-    first = " Answer now: it"
-    assert cold_logits(engine, logits_seen, "late", first) == cold_logits(
-        engine, logits_seen, "same", first
-    )
-    twice = LONG + " Answer now: it. Answer now: he"
-    adapters = engine._adapters
-    sets = adapters.sets("late", engine._vocabulary.prompt_tokens(twice))
-    assert sets.count(0) == engine.count_tokens(LONG + " Answer now: it.")
-    assert sets == sorted(sets)
-
-
-@pytest.mark.parametrize("invocation", [" go:", ":"])
-def test_activated_adapters_interleave_with_others_to_the_bit(
-    engine, tmp_path, logits_seen, invocation
-):
-    """Also where a single token comes before the invocation, or is all of it."""
-    file = with_invocation(engine, tmp_path / "late.gguf", invocation)
-    engine.load_adapter("late", file)
-    prompts = [LONG + "Then go: it", LONG + "Then go:", "Now:", "Now go: it", " go: it"]
-    sets = [{}, {"late": 1.0}, {"late": 1.0, "one": 0.5}]
-    cold = all_cold(engine, logits_seen, sets, prompts)
-    for i, scales in enumerate(sets):
-        engine.bind(str(i), scales)
-    chance = random.Random(3)
-    for _ in range(20):
-        i, prompt = chance.randrange(len(sets)), chance.choice(prompts)
-        assert first_logits(engine, logits_seen, str(i), prompt)[0] == cold[i, prompt]
-
-
-def test_two_activated_adapters_at_once_are_refused(engine, tmp_path):
-    for name in ("x", "y"):
-        engine.load_adapter(name, with_invocation(engine, tmp_path / f"{name}.gguf", " go:"))
-    with pytest.raises(AdapterError, match=r"two adapters with activation tokens \(x, y\)"):
-        engine.bind("a", {"x": 1.0, "y": 1.0})
-
-
-def test_an_invocation_of_another_type_is_refused(engine, tmp_path):
-    key = "adapter.alora.invocation_tokens"
-    for value in (struct.pack("<IQ2i", 5, 2, 1, 2), struct.pack("<IQ", 4, 0)):
-        file = tmp_path / "odd.gguf"
-        file.write_bytes(adapter_bytes(more=[(key, 9, value)]))
-        with pytest.raises(AdapterError, match=key):
-            engine.load_adapter("odd", file)
+def test_an_activated_adapter_is_refused(engine, tmp_path):
+    file = tmp_path / "late.gguf"
+    value = struct.pack("<IQ2I", 4, 2, 1, 2)  # two tokens of u32
+    file.write_bytes(adapter_bytes(more=[("adapter.alora.invocation_tokens", 9, value)]))
+    with pytest.raises(AdapterError, match="it is an activated LoRA"):
+        engine.load_adapter("late", file)

@@ -151,7 +151,7 @@ def test_a_beginning_in_a_file_gives_another_process_the_same_logits(
 def test_no_state_is_kept_that_llama_cpp_would_bring_back_in_part(engine: Engine) -> None:
     """Of a sliding window it saves the last tokens only, and takes that without a complaint."""
     prefixes, window = engine._prefixes, engine.path.stem == "gemma3"
-    tokens = [(token, 0) for token in engine.tokenize(HEAD)]
+    tokens = engine.tokenize(HEAD)
     for count in (2, WINDOW - 1, WINDOW, WINDOW + 1, 3 * WINDOW):
         prefixes.clear()
         prefixes.decode(tokens[:count])

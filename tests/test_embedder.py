@@ -16,7 +16,7 @@ from onnxkit import field
 from edgemem.errors import InputError, ModelError, ModelNotFound
 from edgemem.runtime import embedder as embedder_module
 from edgemem.runtime import models, onnxfile
-from edgemem.runtime.embedder import Embedder, _batches, _load_tokenizer, split_windows
+from edgemem.runtime.embedder import Embedder, _batches, _read_tokenizer, split_windows
 
 TEXTS = [
     "",
@@ -32,7 +32,7 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return _load_tokenizer(models.find("minilm-l6-v2-tokenizer"))
+    return _read_tokenizer(models.find("minilm-l6-v2-tokenizer"))
 
 
 @pytest.mark.models

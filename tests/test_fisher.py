@@ -215,7 +215,7 @@ def test_a_model_that_is_not_understood_is_refused_with_the_way_out(made, change
 
 def test_a_file_that_is_cut_off_is_refused(made, tmp_path):
     whole = made().read_bytes()
-    for length, message in ((len(whole) - 64, "it ends before its tensor"), (60, "cannot be read")):
+    for length, message in ((len(whole) - 64, "its tensor .* ends at byte"), (60, "is damaged")):
         (tmp_path / "cut.gguf").write_bytes(whole[:length])
         with pytest.raises(ModelError, match=message):
             Model(tmp_path / "cut.gguf")

@@ -318,7 +318,7 @@ def test_a_wrong_shape_is_named():
     for call, message in [
         (lambda: fit(np.ones(3)), "rows have shape (3,); (n, 3) is needed"),
         (lambda: moments.add(np.ones((2, 4))), "rows have shape (2, 4); (n, 3) is needed"),
-        (lambda: metric.query(np.ones(4)), "mean has 3 entries for 4 columns"),
+        (lambda: metric.query(np.ones(4)), "mean has shape (3,); (4,) is needed"),
     ]:
         with pytest.raises(ValueError) as raised:
             call()

@@ -238,7 +238,7 @@ def test_a_model_that_is_not_the_manifests_is_not_tuned(
     other = tmp_path / "other.gguf"
     other.write_bytes(b"GGUF")
     monkeypatch.setattr(models, "find", lambda name: other)
-    with pytest.raises(ModelError, match=r"other.gguf is not the model smollm2.*models verify"):
+    with pytest.raises(ModelError, match=r"other.gguf is damaged: .* that of smollm2.*models list"):
         tune.tune()
 
 

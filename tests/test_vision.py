@@ -343,7 +343,7 @@ def test_a_missing_a_damaged_and_no_projector_are_model_errors(
 ) -> None:
     model, projector = internvl
     whole, cut = projector.read_bytes(), tmp_path / "cut.gguf"
-    for size, message in ((0, "no GGUF"), (900, "damaged"), (len(whole) - 400, "ends before")):
+    for size, message in ((0, "no GGUF"), (900, "damaged"), (len(whole) - 400, "ends at byte")):
         cut.write_bytes(whole[:size])
         with pytest.raises(ModelError, match=message):
             load((model, cut))

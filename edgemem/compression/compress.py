@@ -379,9 +379,8 @@ def select(
 
     Sentences are taken greedily, by relevance or else by their mean score. A sentence that does not
     fit loses the units of its middle with the lowest scores. If it would lose more than half of its
-    middle, the sentence is left out.
-    Source: CoreMem 3.3; departs from it in that a sentence that fits is never pruned, so no gap
-    needs filling. The middles that the paper drops from every sentence held answers (bench/LOG.md).
+    middle, the sentence is left out. Source: CoreMem 3.3; departs from it in that a sentence that
+    fits is never pruned, so no gap needs filling.
     """
     sentence, head, n_sentences = layout.sentence, layout.head, len(layout.turn)
     if not n_sentences:

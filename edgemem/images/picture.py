@@ -288,10 +288,8 @@ def _phash(small: Image.Image) -> str:
     """A perceptual hash (pHash), 64 bits in hexadecimal.
 
     Each bit says whether one of the 8 × 8 lowest frequencies of the grey picture is above their
-    median. The bit of the mean is always 0.
-    Source: Zauner, "Implementation and Benchmarking of Perceptual Image Hash Functions" (2010).
-    A hash of neighbouring pixels (dHash) takes noise on plain paper for content (bench/LOG.md,
-    2026-11-25).
+    median. The bit of the mean is always 0. Source: Zauner, "Implementation and Benchmarking of
+    Perceptual Image Hash Functions" (2010).
     """
     from PIL import Image
 

@@ -23,15 +23,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, wraps
 from importlib import import_module
+from inspect import signature
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import ConfigError
-from edgemem.kernels import checks, reference
-from edgemem.kernels.checks import AROUND, MAX_DIM_I8
+from edgemem.kernels import reference
 from edgemem.kernels.reference import (
+    AROUND,
+    MAX_DIM_I8,
     BoolArray,
     ByteArray,
     DoubleArray,
@@ -39,6 +41,7 @@ from edgemem.kernels.reference import (
     HalfArray,
     IntArray,
     Rows,
+    check_count,
 )
 
 __all__ = [
@@ -83,8 +86,7 @@ def one_blas_thread() -> Iterator[None]:
     """Limits NumPy's matrix products and decompositions to one thread, in the whole process.
 
     BLAS's own threads wait for each other without sleep, so on a busy machine they are several
-    times slower (bench/LOG.md, 2026-11-22). Safe from several threads: the last one to leave
-    restores the previous limits.
+    times slower. Safe from several threads: the last one to leave restores the previous limits.
     """
     with _limiting:
         limit = _limits[0] if _limits else _blas().limit(limits=1, user_api="blas")
@@ -158,13 +160,16 @@ backend = "numpy" if _native is None else "native"
 def kernel(native: Callable[P, R]) -> Callable[P, R]:
     """Makes a call of the native module a kernel: NumPy answers if there is no such module.
 
-    reference.py has a function of the same name and arguments that answers in NumPy. checks.py has
-    one that raises a ValueError that names the wrong argument.
-
-    The native module rejects wrong arguments itself, before it writes. So it is called first. The
-    check, which takes as long as a scan of a few hundred rows, then only gives the better message.
+    reference.py has a function of the same name and arguments that answers in NumPy. The native
+    module rejects wrong arguments itself, before it writes. So it is called first, and the slower
+    check then only gives the better message.
     """
-    specified, check = getattr(reference, native.__name__), getattr(checks, native.__name__)
+    name, parameters = native.__name__, signature(native).parameters
+    specified = getattr(reference, name)
+    defaults = {key: p.default for key, p in parameters.items() if p.default is not p.empty}
+
+    def check(*args: P.args, **kwargs: P.kwargs) -> None:
+        reference.check(name, {**defaults, **dict(zip(parameters, args, strict=False)), **kwargs})
 
     @wraps(native)
     def answer(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -192,7 +197,7 @@ def distinct(numbers: NDArray[Any]) -> NDArray[Any]:
 
 def _room(k: int, n: int) -> tuple[IntArray, FloatArray]:
     """Positions and scores for the k best of n, for a kernel to fill."""
-    checks.check_count("k", k)
+    check_count("k", k)
     return np.empty(min(int(k), n), np.int64), np.empty(min(int(k), n), np.float32)
 
 
@@ -222,7 +227,7 @@ def scan_topk(
         found = _native.scan_topk(rows, query, mask, len(scores) or 1, isa, positions, scores)
         return positions[:found], scores[:found]
     survivors = 4 * k if survivors is None else survivors
-    checks.check_count("survivors", survivors, k)
+    check_count("survivors", survivors, k)
     quantized, scale = quantize_i8(query[None])
     kept, best = _room(survivors, len(rows) or 1), _room(k, len(rows) or 1)
     found = _native.scan_topk_i8(

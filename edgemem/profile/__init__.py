@@ -73,9 +73,14 @@ def profile(
             grown = _ask("growth", folder=folder, sizes=list(sizes), vectors=found["vectors"])
     cold.sort(key=lambda marks: marks.get("first token", float("inf")))
     marks = cold[(len(cold) - 1) // 2]
-    made = report.Profile.of(
-        found["profile"], {name: round(at, 3) for name, at in marks.items()}, grown
-    )
+    told = found["profile"]
+    fields = {
+        "parts": tuple(report.Part(**row) for row in told["parts"]),
+        "stages": tuple(report.Timing(**row) for row in told["stages"]),
+        "growth": tuple(report.Growth(**row) for row in grown),
+        "cold_start_s": {name: round(at, 3) for name, at in marks.items()},
+    }
+    made = report.Profile(**{**told, **fields})
     predict = predict_parts(settings, found["counts"], found["dim"])
     loaded = {key: found[key] for key in ("n_ctx", "tuned", "vectors", "careful")}
     choice = Choice(**loaded, prefix_bytes=PREFIX_BYTES)

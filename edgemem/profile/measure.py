@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module, metadata
 from itertools import cycle
 from pathlib import Path
@@ -29,7 +29,6 @@ from edgemem.compression.compress import compress_prompt
 from edgemem.config import load_settings
 from edgemem.memory import Memory
 from edgemem.pipeline.ingest import stored_turn, turn_memory
-from edgemem.profile.report import Part, Timing
 from edgemem.results import Message, Query, Scope, utc_now
 from edgemem.retrieval import search
 from edgemem.retrieval.search import Memories, similarities
@@ -74,8 +73,8 @@ class _Run:
     rounds: int
     user: str
     question: str
-    parts: list[Part] = field(default_factory=list)
-    stages: list[Timing] = field(default_factory=list)
+    parts: list[dict[str, Any]] = field(default_factory=list)  # the fields of report's Part
+    stages: list[dict[str, Any]] = field(default_factory=list)  # those of its Timing
     resident: int | None = None
 
     def grown(self) -> int | None:
@@ -86,10 +85,10 @@ class _Run:
 
     def part(self, name: str, size: int | None, basis: str) -> None:
         if size is not None:
-            self.parts.append(Part(name=name, mb=size / 1e6, basis=basis))
+            self.parts.append({"name": name, "mb": size / 1e6, "basis": basis})
 
     def stage(self, name: str, times_ms: Iterable[float] = (), **more: Any) -> None:
-        self.stages.append(Timing(name=name, times_ms=tuple(times_ms), **more))
+        self.stages.append({"name": name, "times_ms": list(times_ms), **more})
 
 
 def work(
@@ -121,8 +120,8 @@ def work(
         after = energy_joules()
         return {
             "profile": {
-                "parts": [asdict(part) for part in run.parts],
-                "stages": [asdict(timing) for timing in run.stages],
+                "parts": run.parts,
+                "stages": run.stages,
                 **{f"{name}_mb": size and size / 1e6 for name, size in held.items()},
                 "peak_rss_mb": machine.peak_rss_mb(),
                 "gpus": gpus(),
@@ -136,9 +135,7 @@ def work(
             "reserved": memory.engine.memory(),
             "n_ctx": memory.engine.n_ctx,
             "vectors": memory.index.vectors.dtype,
-            "tuned": memory.settings.tuned == "on"
-            if memory.plan is None
-            else memory.plan.choice.tuned,
+            "tuned": memory.plan.choice.tuned if memory.plan else memory.settings.tuned == "on",
             "careful": memory.token_embedder is not None,
             "counts": memory.store.counts(),
             "dim": memory.embedder.dim,

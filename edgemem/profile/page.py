@@ -73,7 +73,9 @@ def render(profile: Profile) -> str:
     machine = profile.machine
     cores = f"{machine['cores']} cores" if machine.get("cores") else None
     about = [profile.model, machine.get("processor"), cores, machine.get("system")]
-    about += [f"{profile.backend} vectors", _versions(profile)]
+    about.append(f"{profile.backend} vectors")
+    shown = ("edgemem", "python", "llama-cpp-python", "onnxruntime")
+    about.append(", ".join(f"{n} {profile.versions[n]}" for n in shown if n in profile.versions))
     body = [
         "<h1>edgemem profile</h1>",
         f'<p class="soft">{escape(" · ".join(str(a) for a in about if a))}</p>',
@@ -102,12 +104,6 @@ def render(profile: Profile) -> str:
         f"<title>edgemem profile</title><style>{_STYLE}</style></head>\n"
         f"<body><main>{chr(10).join(body)}</main></body></html>\n"
     )
-
-
-def _versions(profile: Profile) -> str:
-    shown = ("edgemem", "python", "llama-cpp-python", "onnxruntime")
-    there = ((name, profile.versions.get(name)) for name in shown)
-    return ", ".join(f"{name} {version}" for name, version in there if version)
 
 
 def _tiles(profile: Profile) -> str:
@@ -164,15 +160,9 @@ def _memory_note(profile: Profile) -> str:
 def _memory_bar(profile: Profile) -> str:
     rest = max(0.0, profile.unexplained_mb or 0.0)
     parts = [(part.name, part.mb, _colour(part.name)) for part in _largest_first(profile)]
+    parts += [("not explained", rest, "")] if rest else []
     total = (profile.sum_mb + rest) or 1.0
-    out = _strip(parts, total, "{:.1f} MB", "{:.0f} MB")
-    if rest:
-        at, wide = profile.sum_mb / total * WIDTH, rest / total * WIDTH
-        out.append(
-            f'<rect class="rest" x="{at:.1f}" y="1" width="{max(0.0, wide - 1):.1f}" height="38">'
-            f"<title>not explained: {rest:.1f} MB</title></rect>"
-        )
-    return _svg(40, "Memory by part", out)
+    return _svg(40, "Memory by part", _strip(parts, total, "{:.1f} MB", "{:.0f} MB"))
 
 
 def _memory_table(profile: Profile) -> str:
@@ -368,16 +358,17 @@ def _strip(
 ) -> list[str]:
     """Rectangles side by side, as wide as their share of the total; names where they fit.
 
-    pieces: name, figure, colour. title, shown: format strings for the figure.
+    pieces: name, figure, colour; without a colour, an outline. title, shown: format strings for
+    the figure.
     """
     at, out = 0.0, []
     for name, figure, colour in pieces:
-        wide = figure / total * WIDTH
+        wide, look = figure / total * WIDTH, f'fill="{colour}"' if colour else 'class="rest"'
         out.append(
             f'<rect x="{at:.1f}" y="0" width="{max(0.0, wide - 2):.1f}" height="40" rx="3" '
-            f'fill="{colour}"><title>{escape(name)}: {title.format(figure)}</title></rect>'
+            f"{look}><title>{escape(name)}: {title.format(figure)}</title></rect>"
         )
-        if wide > 9 * len(name):
+        if colour and wide > 9 * len(name):
             out.append(f'<text class="on" x="{at + 6:.1f}" y="17">{escape(name)}</text>')
             out.append(f'<text class="on" x="{at + 6:.1f}" y="32">{shown.format(figure)}</text>')
         at += wide

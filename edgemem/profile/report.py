@@ -50,7 +50,7 @@ class Timing:
     """
 
     name: str
-    times_ms: tuple[float, ...] = ()
+    times_ms: Sequence[float] = ()
     tokens_per_s: float | None = None
     ttft_ms: float | None = None
     note: str = ""
@@ -142,28 +142,12 @@ class Profile:
     growth: tuple[Growth, ...]
     gpus: Sequence[Mapping[str, Any]]
     joules: float | None
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[Verdict, ...] = ()
     plan: Mapping[str, Any] | None
     model: str
     machine: Mapping[str, Any]
     versions: Mapping[str, str]
     backend: str
-
-    @classmethod
-    def of(
-        cls,
-        told: Mapping[str, Any],
-        cold_start_s: Mapping[str, float],
-        growth: Sequence[Mapping[str, Any]],
-    ) -> Profile:
-        """A profile of what the processes answered, without verdicts. told: all other fields."""
-        timings = ({**row, "times_ms": tuple(row["times_ms"])} for row in told["stages"])
-        read = {
-            "parts": tuple(Part(**row) for row in told["parts"]),
-            "stages": tuple(Timing(**row) for row in timings),
-            "growth": tuple(Growth(**row) for row in growth),
-        }
-        return cls(**{**told, **read}, cold_start_s=cold_start_s, verdicts=())
 
     @property
     def sum_mb(self) -> float:

@@ -1,12 +1,13 @@
 """The LoRA adapters of one context: which are loaded, which stage uses which, and the switch.
 
-An adapter set is what is active at a time: no adapter, one, or several with their scales. Each set
-that was ever used has a number, which is never reused; prefixes.py keys the KV by it.
+An adapter set is what is active at a time: no adapter, one, or several with their scales.
+prefixes.py keys the KV by it.
 
 A file is checked before llama.cpp loads it, because llama.cpp accepts some adapters that it cannot
 run. It aborts the process on a key of another type, on float64 or integer tensors, and on an
 adapter of the token embeddings. It silently accepts an adapter that has no alpha, weights that are
-not finite, or no tensors.
+not finite, or no tensors. An activated LoRA, which is off up to certain tokens of a prompt, is
+refused: a prompt's KV belongs to one set.
 Source: llama.cpp, src/llama-adapter.cpp and convert_lora_to_gguf.py.
 """
 
@@ -17,7 +18,7 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,12 +28,12 @@ import numpy as np
 
 from edgemem.errors import AdapterError, ModelError
 from edgemem.runtime import llama
-from edgemem.runtime.gguf import Buffer, Header, Tensor, Value, read_header, read_only
+from edgemem.runtime.gguf import Buffer, Header, Tensor, Value, open_header, read_header, read_only
 
-__all__ = ["Adapter", "Adapters"]
+__all__ = ["Adapter", "Adapters", "Set"]
 
-NONE = 0  # the number of the empty set
-_UNKNOWN = -1  # no set's number
+Set = tuple[tuple[int, float], ...]
+"""The serial and the scale of each adapter, in the order of loading."""
 
 _Handle = ctypes.POINTER(ctypes.c_void_p)
 _ADVICE = "train or convert it again for this model, or leave it out"
@@ -51,12 +52,11 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """serial: unique, unlike `handle`, an address that a later adapter may have again."""
+    """serial: never used again, unlike `handle`, an address that a later adapter may have."""
 
     adapter: Adapter
     handle: Any
     serial: int
-    invocation: tuple[int, ...]
 
 
 class Adapters:
@@ -67,8 +67,7 @@ class Adapters:
         self._lib, self._model, self._context, self._base = lib, model, context, base
         self._loaded: dict[str, _Loaded] = {}
         self._bound: dict[str, Mapping[str, float]] = {}  # to each stage
-        self._sets: list[tuple[tuple[int, float], ...]] = [()]
-        self._current = NONE
+        self._current: Set | None = ()  # None while it is unknown
         self._serial = 0
         self.switch_s = 0.0
 
@@ -98,74 +97,55 @@ class Adapters:
                 f"train or convert it again for {self._base.name}, or leave it out"
             )
         self._serial += 1
-        count = int(self._lib.llama_adapter_get_alora_n_invocation_tokens(handle))
-        tokens = self._lib.llama_adapter_get_alora_invocation_tokens(handle)
-        invocation = tuple(tokens[i] for i in range(count))
         adapter = Adapter(name, file, scale, len(data), hashlib.sha256(data).hexdigest())
-        self._loaded[name] = _Loaded(adapter, handle, self._serial, invocation)
+        self._loaded[name] = _Loaded(adapter, handle, self._serial)
         return adapter
 
-    def unload(self, name: str) -> frozenset[int]:
-        """Free an adapter and take it out of all stages. Returns the sets that contained it."""
+    def unload(self, name: str) -> int:
+        """Free an adapter and take it out of all stages. Returns its serial."""
         loaded = self._one(name)
         for stage, scales in list(self._bound.items()):
             if name in scales:
                 self.bind(stage, {n: s for n, s in scales.items() if n != name})
-        self.use(NONE)
+        self.use(())
         del self._loaded[name]
         self._lib.llama_adapter_lora_free(loaded.handle)
-        parts = enumerate(self._sets)
-        return frozenset(n for n, part in parts if any(s == loaded.serial for s, _ in part))
+        return loaded.serial
 
     def bind(self, stage: str, scales: Mapping[str, float]) -> None:
         """See Engine.bind."""
         members = self._members(scales)
-        activated = [loaded for loaded, _ in members if loaded.invocation]
-        if len(activated) > 1:
-            raise AdapterError(
-                f"stage {stage!r} would have two adapters with activation tokens "
-                f"({', '.join(a.adapter.name for a in activated)}); bind one of them at a time"
-            )
         self._bound.pop(stage, None)
-        if self._number(members) != NONE:
+        if members:
             self._bound[stage] = dict(scales)
 
     def bound(self, stage: str) -> bool:
         """Whether a stage has adapters."""
         return stage in self._bound
 
-    def sets(self, stage: str, tokens: Sequence[int]) -> list[int]:
-        """The number of the set that computes each token of a prompt.
+    def set_of(self, stage: str) -> Set:
+        """The set that computes a stage's prompts."""
+        return self._members(self._bound.get(stage, {}))
 
-        An adapter with activation tokens is active from their last occurrence in the prompt on,
-        and inactive if they do not occur. Source: Activated LoRA (Greenewald et al., 2025),
-        section 3.
-        """
-        members = self._members(self._bound.get(stage, {}))
-        start = _last(next((m.invocation for m, _ in members if m.invocation), ()), tokens)
-        head = self._number([(m, scale) for m, scale in members if not m.invocation])
-        return [head] * start + [self._number(members)] * (len(tokens) - start)
-
-    def use(self, number: int) -> None:
+    def use(self, members: Set) -> None:
         """Activate a set, unless it is active; adds the seconds taken to `switch_s`."""
-        if number == self._current:
+        if members == self._current:
             return
         handles = {loaded.serial: loaded.handle for loaded in self._loaded.values()}
-        members = self._sets[number]
         started = time.perf_counter()
         n = len(members)
         pointers = (_Handle * n)(*(handles[serial] for serial, _ in members)) if n else None
         scales = (ctypes.c_float * n)(*(scale for _, scale in members)) if n else None
-        self._current = _UNKNOWN  # an interrupt may come between the call and what follows it
+        self._current = None  # an interrupt may come between the call and what follows it
         if self._lib.llama_set_adapters_lora(self._context, pointers, n, scales) != 0:
             raise AdapterError(f"llama.cpp could not switch to {n} adapters; load the model again")
-        self._current = number
+        self._current = members
         self.switch_s += time.perf_counter() - started
 
-    def identity(self, number: int) -> tuple[tuple[str, float], ...]:
-        """The members of a set as (sha256, scale), which mean the same in another process."""
+    def identity(self, stage: str) -> tuple[tuple[str, float], ...]:
+        """The members of a stage's set as (sha256, scale), which mean the same in any process."""
         hashes = {loaded.serial: loaded.adapter.sha256 for loaded in self._loaded.values()}
-        return tuple((hashes[serial], scale) for serial, scale in self._sets[number])
+        return tuple((hashes[serial], scale) for serial, scale in self.set_of(stage))
 
     def _one(self, name: str) -> _Loaded:
         if name not in self._loaded:
@@ -175,20 +155,15 @@ class Adapters:
             )
         return self._loaded[name]
 
-    def _members(self, scales: Mapping[str, float]) -> list[tuple[_Loaded, float]]:
-        return [(self._one(name), _check_scale(name, scale)) for name, scale in scales.items()]
-
-    def _number(self, members: Sequence[tuple[_Loaded, float]]) -> int:
+    def _members(self, scales: Mapping[str, float]) -> Set:
+        members = [(self._one(name), _check_scale(name, scale)) for name, scale in scales.items()]
         # Sorted by load order, because the order of the members affects how llama.cpp sums them.
         scaled = sorted((m.serial, scale * m.adapter.scale) for m, scale in members)
-        part = tuple((serial, scale) for serial, scale in scaled if scale != 0.0)
-        if part not in self._sets:
-            self._sets.append(part)
-        return self._sets.index(part)
+        return tuple((serial, scale) for serial, scale in scaled if scale != 0.0)
 
     @cached_property
     def _base_header(self) -> Header:
-        header = read_header(read_only(self._base))
+        header, _ = open_header(self._base, "check it with `edgemem models verify`")
         if header.get("split.count", 1) != 1:
             raise AdapterError(
                 f"{self._base} is one of several files of a model; adapters need it in one "
@@ -201,16 +176,6 @@ def _check_scale(name: str, scale: float) -> float:
     if not math.isfinite(scale):
         raise AdapterError(f"the scale of the adapter {name!r} is {scale}; it must be a number")
     return scale
-
-
-def _last(wanted: tuple[int, ...], tokens: Sequence[int]) -> int:
-    """Index of the last occurrence of `wanted`: len(tokens) if none, 0 if `wanted` is empty."""
-    if not wanted:
-        return 0
-    for start in range(len(tokens) - len(wanted), -1, -1):
-        if tuple(tokens[start : start + len(wanted)]) == wanted:
-            return start
-    return len(tokens)
 
 
 # -- whether llama.cpp can run a file --------------------------------------------------------------
@@ -250,9 +215,8 @@ def check_adapter(file: Path, data: Buffer, base_name: str, base: Header) -> Non
     if not header.tensors:
         raise refusal("it has no tensors")
     for tensor in header.tensors.values():
-        if wrong := _wrong_tensor(tensor, header.tensors, base.tensors) or _wrong_data(
-            tensor, data
-        ):
+        wrong = _wrong_tensor(tensor, header.tensors, base.tensors) or _wrong_data(tensor, data)
+        if wrong:
             raise refusal(f"its tensor {tensor.name} {wrong}")
 
 
@@ -264,9 +228,10 @@ def _wrong_keys(values: Mapping[str, Value]) -> str:
         return f"its adapter.lora.alpha is {alpha.value!r}, and must be a float32"
     if not (math.isfinite(alpha.value) and alpha.value > 0.0):
         return f"its adapter.lora.alpha is {alpha.value}, and must be a number above 0"
-    invocation = values.get("adapter.alora.invocation_tokens")
-    if invocation is not None and (invocation.kind != "[I]" or not invocation.value):
-        return f"its adapter.alora.invocation_tokens are {invocation.value!r}, and must be tokens"
+    if "adapter.alora.invocation_tokens" in values:
+        return (
+            "it is an activated LoRA (it has adapter.alora.invocation_tokens), which cannot be used"
+        )
     return ""
 
 
@@ -305,12 +270,9 @@ def _wrong_data(tensor: Tensor, data: Buffer) -> str:
         name = kind.name if kind else f"number {tensor.type}"
         allowed = [known.name for n in _TYPES if (known := llama.tensor_type(n))]
         return f"is of type {name}; llama.cpp can run {', '.join(allowed)}"
-    if tensor.shape[0] % kind.items:
-        return f"has rows of {tensor.shape[0]}, and {kind.name} has blocks of {kind.items}"
-    weights = math.prod(tensor.shape)
-    size = weights // kind.items * kind.size
-    if tensor.start + size > len(data):
-        return f"ends at byte {tensor.start + size}, the file at {len(data)}"
-    unpacked = np.empty(weights, np.float32)
+    if wrong := llama.wrong_tensor(tensor, len(data)):
+        return wrong
+    unpacked = np.empty(math.prod(tensor.shape), np.float32)
+    size = unpacked.size // kind.items * kind.size
     kind.unpack(np.frombuffer(data, np.uint8, size, tensor.start), unpacked)
     return "" if np.isfinite(unpacked).all() else "has weights that are no finite numbers"

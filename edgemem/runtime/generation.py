@@ -11,8 +11,8 @@ from __future__ import annotations
 import codecs
 import ctypes
 import json
-import math
 import re
+import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -47,6 +47,7 @@ Allowed = Callable[[NDArray[np.intp]], NDArray[np.bool_]]  # candidate tokens (m
 BEHIND = 4.0
 """A branch is left once the logarithm of its probability is so far below the first branch's."""
 
+_LARGEST = sys.float_info.max  # a whole number may be larger
 _RECENT = 64  # latest tokens that a repeat penalty applies to
 _CERTAIN = 1e4  # a lead in logits that makes a token certain at any temperature in use
 _LOOKS = (64, 512, 4096)  # how many of the likeliest tokens are tested at once, before all are
@@ -137,47 +138,29 @@ class Request:
 
     def __post_init__(self) -> None:
         self.stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
-        if self.max_tokens is not None and self.max_tokens < 1:
-            raise InputError(
-                f"max_tokens is {shown(self.max_tokens)}; it must be at least 1, or None"
-            )
-        if not (self.temperature >= 0.0 and _is_finite(self.temperature)):
-            raise InputError(
-                f"temperature is {shown(self.temperature)}; it must be 0 (the likeliest) or more"
-            )
-        if self.seed < 0:
-            raise InputError(f"seed is {shown(self.seed)}; it must be 0 or more")
-        if not 0.0 < self.top_p <= 1.0:
-            raise InputError(f"top_p is {shown(self.top_p)}; it must be above 0 and at most 1")
-        if not (self.repeat_penalty > 0.0 and _is_finite(self.repeat_penalty)):
-            raise InputError(
-                f"repeat_penalty is {shown(self.repeat_penalty)}; it must be above 0; 1 is none"
-            )
         if not all(self.stop):
             raise InputError("a stop string is empty; give at least one character each")
-        if (limit := self.deadline_s) is not None and not (limit > 0.0 and _is_finite(limit)):
-            raise InputError(
-                f"deadline_s is {shown(limit)}; it must be above 0 and finite, or None"
-            )
         if self.schema is not None and self.within is not None:
             raise InputError("give schema or within, not both")
-        if self.branches < 1 or (self.branches > 1 and (self.temperature or not self.free)):
-            raise InputError(
-                f"branches is {shown(self.branches)}; it must be at least 1, and 1 with schema, "
-                "within or a temperature above 0"
-            )
+        most, limit = self.max_tokens, self.deadline_s
+        branched = not self.temperature and self.free
+        for name, fine, allowed in (
+            ("max_tokens", most is None or most >= 1, "at least 1, or None"),
+            ("temperature", 0.0 <= self.temperature <= _LARGEST, "0 (the likeliest) or more"),
+            ("seed", self.seed >= 0, "0 or more"),
+            ("top_p", 0.0 < self.top_p <= 1.0, "above 0 and at most 1"),
+            ("repeat_penalty", 0.0 < self.repeat_penalty <= _LARGEST, "above 0; 1 is none"),
+            ("deadline_s", limit is None or 0.0 < limit <= _LARGEST, "above 0 and finite, or None"),
+            ("branches", self.branches == 1 or (self.branches > 1 and branched),
+             "at least 1, and 1 with schema, within or a temperature above 0"),
+        ):  # fmt: skip
+            if not fine:
+                raise InputError(f"{name} is {shown(getattr(self, name))}; it must be {allowed}")
 
     @property
     def free(self) -> bool:
         """Whether neither schema nor within binds the text, so that it may begin with a thought."""
         return self.schema is None and self.within is None
-
-
-def _is_finite(value: float) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # a whole number larger than any float
-        return False
 
 
 class Stream:
@@ -576,7 +559,8 @@ class Spans:
                 if text.tokens[start:end] == run:
                     following.update(text.tokens[end : end + 1])
                     at_word_end = at_word_end or text.word_ends[end]
-        if not following or (at_word_end and self._says_something(run)):
+        said = b"".join(self._pieces[token] for token in run) if at_word_end else b""
+        if not following or content_words(said.decode("utf-8", "ignore")):
             following |= self._ends
         return following
 
@@ -597,7 +581,3 @@ class Spans:
             [i for i, piece in enumerate(pieces) if i == 0 or piece[:1] == b" "],
             [_GOES_ON.match(whole, offset) is None for offset in offsets],
         )
-
-    def _says_something(self, run: Sequence[int]) -> bool:
-        said = b"".join(self._pieces[token] for token in run).decode("utf-8", "ignore")
-        return bool(content_words(said))

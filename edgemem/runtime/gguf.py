@@ -17,7 +17,8 @@ from typing import Any
 
 from edgemem.errors import ModelError
 
-__all__ = ["Buffer", "Header", "Tensor", "Value", "check_header", "read_header", "read_only"]
+__all__ = ["Buffer", "Header", "Tensor", "Value", "check_header", "open_header", "read_header"]
+__all__ += ["read_only"]
 
 MAX_LAYERS = 512  # llama.cpp's LLAMA_MAX_LAYERS, which it asserts
 _MAX_KEY_BYTES = 65_535
@@ -97,6 +98,15 @@ def read_only(file: Path) -> Buffer:
         raise ModelError(
             f"{file} cannot be read ({reason}); give the path of a .gguf file you may read"
         ) from exc
+
+
+def open_header(file: Path, advice: str) -> tuple[Header, Buffer]:
+    """A file's header, and its bytes, mapped. Raises ModelError, which ends in the advice."""
+    data = read_only(file)
+    try:
+        return read_header(data), data
+    except ValueError as exc:
+        raise ModelError(f"{file} is no GGUF file, or is damaged: {exc}; {advice}") from exc
 
 
 def read_header(data: Buffer) -> Header:

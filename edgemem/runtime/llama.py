@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from edgemem.budget import Choice
 from edgemem.errors import InputError, ModelError
 from edgemem.runtime import machine
-from edgemem.runtime.gguf import Header, Tensor, check_header, read_header, read_only
+from edgemem.runtime.gguf import Header, Tensor, check_header, open_header, read_header, read_only
 
 __all__ = [
     "TensorType",
@@ -44,6 +44,7 @@ __all__ = [
     "open_model",
     "tensor_type",
     "try_out",
+    "wrong_tensor",
 ]
 
 # Tokens of a prefill step. llama.cpp's default is 512; a layer's results for 256 fit in the cache.
@@ -380,6 +381,17 @@ def tensor_type(number: int) -> TensorType | None:
     return TensorType(name, traits.blck_size, traits.type_size, traits.to_float or None)
 
 
+def wrong_tensor(tensor: Tensor, size: int) -> str:
+    """What is wrong with a tensor in a file of `size` bytes; empty if nothing is."""
+    kind = tensor_type(tensor.type)
+    if kind is None:
+        return f"is of type number {tensor.type}, which the installed llama.cpp does not know"
+    if tensor.shape[0] % kind.items:
+        return f"has rows of {tensor.shape[0]}, and {kind.name} has blocks of {kind.items}"
+    end = tensor.start + prod(tensor.shape) // kind.items * kind.size
+    return f"ends at byte {end}, the file at {size}" if end > size else ""
+
+
 class Tensors:
     """An open GGUF file. settings: its scalars and strings by key. shapes: (rows, columns) by name;
     a vector has one row. The file is mapped, not read; if llama.cpp has it open too, they share the
@@ -387,11 +399,7 @@ class Tensors:
 
     def __init__(self, path: Path) -> None:
         check_header(path)
-        data = read_only(path)
-        try:
-            header = read_header(data)
-        except ValueError as exc:
-            raise ModelError(f"{path} cannot be read as a GGUF model ({exc}); {_ADVICE}") from exc
+        header, data = open_header(path, _ADVICE)
         self.path = path
         self.settings: dict[str, int | float | str | bool] = {
             key: entry.value
@@ -400,13 +408,8 @@ class Tensors:
         }
         self._data: NDArray[np.uint8] | None = np.frombuffer(data, np.uint8)
         self._tensors = header.tensors
-        self._types = {name: _unpackable(path, t) for name, t in header.tensors.items()}
+        self._types = {name: _unpackable(path, t, len(data)) for name, t in header.tensors.items()}
         self.shapes = {n: (prod(t.shape[1:]), t.shape[0]) for n, t in header.tensors.items()}
-        for name, (rows, _) in self.shapes.items():
-            if self._begin(name, rows) > len(data):
-                raise ModelError(
-                    f"{path} is damaged: it ends before its tensor {name} does; {_ADVICE}"
-                )
 
     def read(self, name: str, out: FloatArray, start: int = 0) -> None:
         """Unpack rows of a tensor, from `start` on, as many as fit into out (rows, columns).
@@ -432,14 +435,11 @@ class Tensors:
         self._data = None
 
 
-def _unpackable(path: Path, tensor: Tensor) -> TensorType:
-    """The type of a tensor. Raises ModelError if it cannot be unpacked."""
-    kind = tensor_type(tensor.type)
-    if kind is None or tensor.shape[0] % kind.items:
-        raise ModelError(
-            f"{path}: the type of its tensor {tensor.name} cannot be unpacked with this "
-            "llama-cpp-python; install the version that edgemem-runtime asks for"
-        )
+def _unpackable(path: Path, tensor: Tensor, size: int) -> TensorType:
+    """A tensor's type. size: the file's bytes. Raises ModelError if it cannot be unpacked."""
+    kind, wrong = tensor_type(tensor.type), wrong_tensor(tensor, size)
+    if kind is None or wrong:
+        raise ModelError(f"{path} cannot be read: its tensor {tensor.name} {wrong}; {_ADVICE}")
     if kind.name != "F32" and kind.to_float is None:
         raise ModelError(
             f"{path}: its tensor {tensor.name} is of type {kind.name}, which has no float form; "

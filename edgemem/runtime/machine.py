@@ -32,6 +32,7 @@ from typing import Any
 from edgemem.cachefile import replace_file
 from edgemem.config import cache_dir
 from edgemem.errors import ModelError
+from edgemem.runtime.gguf import read_only
 
 __all__ = [
     "cores",
@@ -82,8 +83,8 @@ def give_back() -> None:
 def keep_no_large_blocks() -> None:
     """Have glibc return each freed block of _LARGE bytes or more to the system at once.
 
-    Otherwise a long text's embedding leaves more behind than it needs, until `give_back`. Then it
-    takes half as long again. Holds for the process. Does nothing without glibc.
+    Otherwise a long text's embedding leaves more behind than it needs. Holds for the process. Does
+    nothing without glibc.
     """
     if sys.platform == "linux":
         set_option = getattr(ctypes.CDLL(None), "mallopt", None)
@@ -262,14 +263,8 @@ def _machine() -> str:
 
 def _form(file: Path, n_gpu_layers: int) -> str:
     """A digest of a model's size, its header and n_gpu_layers. Raises ModelError."""
-    try:
-        with file.open("rb") as f:
-            head = f.read(_HEAD)
-        return _digest([str(file.stat().st_size), hashlib.sha256(head).hexdigest(), n_gpu_layers])
-    except OSError as exc:
-        raise ModelError(
-            f"{file} cannot be read ({exc.strerror}); give the path of a .gguf file you may read"
-        ) from exc
+    data = read_only(file)
+    return _digest([len(data), hashlib.sha256(data[:_HEAD]).hexdigest(), n_gpu_layers])
 
 
 def processor() -> tuple[str, str]:

@@ -39,6 +39,7 @@ __all__ = [
     "sha256_of",
     "user_models_dir",
     "verify",
+    "whole",
 ]
 
 DEFAULT_LLM = "smollm2-135m-instruct-q4_1"
@@ -140,11 +141,10 @@ def entry(name: str) -> ModelEntry:
 def find(name_or_path: str | os.PathLike[str]) -> Path:
     """The file of a model.
 
-    name_or_path: a name of the manifest, a path, or the name of a file in the user's models
-    folder. A name's file is looked for in the user's models folder, in edgemem's own, then in
-    the pip package that carries it, which is not imported for it. Raises ModelNotFound with what
-    to install, and ModelError if the file's size is not the manifest's (no checksum is made:
-    `verify` does that).
+    name_or_path: a name of the manifest, a path, or the name of a file in the user's models folder.
+    A name's file is looked for in the user's models folder, in edgemem's own, then in its pip
+    package. Raises ModelNotFound with what to install, and ModelError if the file's size is not the
+    manifest's (no checksum is made: `verify` does that).
     """
     given = os.fspath(name_or_path)
     model = manifest().get(given)
@@ -161,6 +161,19 @@ def find(name_or_path: str | os.PathLike[str]) -> Path:
             f"{model.size_bytes}. Delete it. {_how_to_get(model)}"
         )
     return path
+
+
+def whole(name: str) -> Path:
+    """The file of a manifest's model, its sha256 checked. Raises as `find`, ModelError if it
+    differs."""
+    file, wanted = find(name), entry(name).sha256
+    if (found := sha256_of(file)) != wanted:
+        raise ModelError(
+            f"{file} is damaged: its sha256 is {found}, and that of {name} is {wanted}. Delete the "
+            "file and install its package or pull it again; `edgemem models list` shows where it "
+            "comes from."
+        )
+    return file
 
 
 def installed() -> list[Installed]:

@@ -4,12 +4,11 @@ Each stage begins its prompts with the same long text, whose keys and values are
 context holds one sequence, that of the running stage. The states of other stages are stored outside
 the context, or in files for other processes.
 
-KV is valid only for the adapters that computed it. With others it is wrong, though the likeliest
-token is often the same. So a token is *keyed*: paired with the number of the adapter set that
-computes it. Only a beginning whose tokens and sets are both equal is reused. Other adapters, a new
-scale or a reloaded adapter make another set, whose tokens match no earlier ones. A stage's last
-prompt is stored for each set it ran with. Another stage whose prompt begins with the same tokens
-and sets starts from a copy of it.
+KV is valid only for the adapter set that computed it. With another it is wrong, though the
+likeliest token is often the same. So only a beginning of equal tokens and of the same set is
+reused. Other adapters, a new scale or a reloaded adapter make another set (adapters.py). A stage's
+last prompt is stored for each set it ran with. Another stage of the set whose prompt begins with
+the same tokens starts from a copy of it.
 
 What is reused must equal what a fresh context would compute, bit for bit:
 
@@ -35,10 +34,9 @@ import ctypes
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -48,24 +46,24 @@ from numpy.typing import NDArray
 from edgemem import cachefile
 from edgemem.errors import ModelError
 from edgemem.runtime import llama
+from edgemem.runtime.adapters import Adapters, Set
 from edgemem.runtime.generation import Reason
 from edgemem.runtime.vision import Vision, part_of, places
 
-__all__ = ["Keyed", "Prefixes", "describe", "read", "write"]
+__all__ = ["Prefixes", "describe", "read", "write"]
 
 MAX_FILES = 12
 
-# A token (below 0: of an image), and the number of the adapter set that computes it.
-Keyed = tuple[int, int]
-_Slot = tuple[str, int]  # a stage, and the set of its prompt's last token
+Tokens = Sequence[int]  # below 0: of an image
+_Slot = tuple[str, Set]  # a stage, and its adapter set
 
 
 class Prefixes:
     """The tokens in the context, and the stored states of other stages. Not thread-safe.
 
     budget_bytes: limit of the stored states; the least recently used is dropped first.
-    use: switches to an adapter set. vision: decodes images, if the model sees any. held: the
-    tokens of the sequence in the context.
+    vision: decodes images, if the model sees any. held: the tokens of the sequence in the context,
+    all computed by the adapter set of the stage that was entered.
     """
 
     def __init__(
@@ -73,11 +71,11 @@ class Prefixes:
         lib: Any,
         context: Any,
         budget_bytes: int,
-        use: Callable[[int], None],
+        adapters: Adapters,
         vision: Vision | None = None,
     ) -> None:
-        self._lib, self._context, self._budget, self._use = lib, context, budget_bytes, use
-        self._vision = vision
+        self._lib, self._context, self._budget = lib, context, budget_bytes
+        self._adapters, self._vision = adapters, vision
         self._memory = lib.llama_get_memory(context)
         model = lib.llama_get_model(context)
         self._cuttable = not (
@@ -85,10 +83,10 @@ class Prefixes:
         )
         self._window = int(lib.llama_model_n_swa(model))  # in tokens; 0 if there is none
         self._batch = lib.llama_batch_init(llama.N_BATCH, 0, 1)
-        self._slot: _Slot | None = None
+        self._slot: _Slot = "", ()
         self._reusable = 0  # tokens of `held` that a later prompt may reuse
-        self._saved: OrderedDict[_Slot, tuple[list[Keyed], NDArray[np.uint8]]] = OrderedDict()
-        self.held: list[Keyed] = []
+        self._saved: OrderedDict[_Slot, tuple[list[int], NDArray[np.uint8]]] = OrderedDict()
+        self.held: list[int] = []
         self._next = 0  # position of the token after `held`
 
     @property
@@ -121,17 +119,18 @@ class Prefixes:
         """Size of the states stored outside the context."""
         return sum(state.nbytes for _, state in list(self._saved.values()))
 
-    def has(self, beginning: Sequence[Keyed]) -> bool:
-        """Whether the context or a stored state begins so, but for the two tokens decoded anew."""
-        sought = list(beginning[:-2])
-        kept = [held for held, _ in self._saved.values()]
+    def has(self, stage: str, beginning: Tokens) -> bool:
+        """Whether the context or a stored state of the stage's adapter set begins so, but for the
+        two tokens decoded anew."""
+        sought, members = list(beginning[:-2]), self._adapters.set_of(stage)
+        kept = [held for (_, of), (held, _) in self._saved.items() if of == members]
         if self._cuttable:
-            kept.append(self.held)
+            kept += [self.held] if self._slot[1] == members else []
         else:
             kept = [held for held in kept if len(held) <= len(beginning)]
         return any(held[: len(sought)] == sought for held in kept)
 
-    def keepable(self, beginning: Sequence[Keyed]) -> Sequence[Keyed]:
+    def keepable(self, beginning: Tokens) -> Tokens:
         """The longest part of prompts' common beginning that can be stored and continued."""
         length = len(beginning)
         if not self._cuttable and length > 2:
@@ -144,18 +143,21 @@ class Prefixes:
             self._cut(self._reusable)
             self._put_away()
 
-    def enter(self, stage: str, prompt: Sequence[Keyed]) -> int:
+    def enter(self, stage: str, prompt: Tokens) -> int:
         """Prepare the context for a stage's prompt. Returns how many of its tokens are there.
 
         The caller decodes the others, which are at least two (or all), before any of an answer.
         """
         self._cut(self._reusable)
-        slot = (stage, prompt[-1][1])
+        slot = (stage, members := self._adapters.set_of(stage))
         if slot != self._slot:
             if self._cuttable:
                 self._put_away()
+            if members != self._slot[1]:
+                self._clear()
             self._slot = slot
-        reusable = {s: self._usable(held, prompt) for s, (held, _) in self._saved.items()}
+        kept = ((s, held) for s, (held, _) in self._saved.items() if s[1] == members)
+        reusable = {s: self._usable(held, prompt) for s, held in kept}
         best = max(reversed(reusable), key=lambda s: (reusable[s], s == slot), default=slot)
         if reusable.get(best, 0) > self._usable(self.held, prompt):
             self.restore(*self._saved[best])
@@ -168,7 +170,7 @@ class Prefixes:
 
     def decode(
         self,
-        tokens: Sequence[Keyed],
+        tokens: Tokens,
         over: Callable[[], Reason | None] = lambda: None,
         *,
         every: bool = False,
@@ -182,16 +184,16 @@ class Prefixes:
         for part in _batches(tokens):
             if done and (reason := over()) is not None:
                 return reason
-            self._use(part[0][1])
-            if part[0][0] < 0:
+            self._adapters.use(self._slot[1])
+            if part[0] < 0:
                 assert self._vision is not None
-                self._vision.decode(part[0][0], self._next)
+                self._vision.decode(part[0], self._next)
                 self._append(part)
                 done += len(part)
                 continue
             batch = self._batch
             batch.n_tokens = len(part)
-            for i, (token, _) in enumerate(part):
+            for i, token in enumerate(part):
                 batch.token[i] = token
                 batch.pos[i] = self._next + i
                 batch.n_seq_id[i] = 1
@@ -207,7 +209,7 @@ class Prefixes:
             done += len(part)
         return None
 
-    def _append(self, part: Sequence[Keyed]) -> None:
+    def _append(self, part: Tokens) -> None:
         self.held.extend(part)
         self._next += _positions(part)
 
@@ -218,7 +220,7 @@ class Prefixes:
         got = self._lib.llama_state_seq_get_data(self._context, _pointer(state), size, 0)
         return state if got == size else state[:0]
 
-    def restore(self, held: Sequence[Keyed], state: NDArray[np.uint8]) -> bool:
+    def restore(self, held: Tokens, state: NDArray[np.uint8]) -> bool:
         """Replace the context's state. Returns False, with an empty context, if llama.cpp fails."""
         self._clear()
         if self._lib.llama_state_seq_set_data(self._context, _pointer(state), len(state), 0):
@@ -228,12 +230,11 @@ class Prefixes:
         self._clear()
         return False
 
-    def forget(self, sets: Collection[int]) -> None:
-        """Drop what was computed with any of these sets."""
-        for slot, (held, _) in list(self._saved.items()):
-            if any(number in sets for _, number in held):
-                del self._saved[slot]
-        if any(number in sets for _, number in self.held):
+    def forget(self, serial: int) -> None:
+        """Drop what was computed with this adapter."""
+        for slot in [slot for slot in self._saved if serial in dict(slot[1])]:
+            del self._saved[slot]
+        if serial in dict(self._slot[1]):
             self._clear()
 
     def clear(self) -> None:
@@ -263,11 +264,11 @@ class Prefixes:
         last = self._lib.llama_memory_seq_pos_max(self._memory, 0)
         end = self._next - 1
         if self.held and self._vision is not None:
-            end = self._vision.last_position(self.held[-1][0], self._next)
+            end = self._vision.last_position(self.held[-1], self._next)
         # For a recurrent state, llama.cpp tells only the last position.
         return last == end and (first <= 0 or not self._cuttable)
 
-    def _usable(self, held: Sequence[Keyed], prompt: Sequence[Keyed]) -> int:
+    def _usable(self, held: Tokens, prompt: Tokens) -> int:
         """How many of the held tokens a prompt can reuse; all or none if they cannot be cut."""
         common = _reusable(held, prompt)
         return common if self._cuttable or common == len(held) else 0
@@ -276,7 +277,7 @@ class Prefixes:
         """Store a copy of the context's state, after cutting the context to what can be saved."""
         if self._window:
             self._cut(self._window)
-        if self._slot is not None and self.held:
+        if self.held:
             size = self._lib.llama_state_seq_get_size(self._context, 0)
             if size <= self._budget and len(state := self.state()):
                 self._saved[self._slot] = (list(self.held), state)
@@ -288,19 +289,16 @@ class Prefixes:
         self._lib.llama_memory_clear(self._memory, False)
 
 
-def _runs(prompt: Sequence[Keyed]) -> Iterator[tuple[int, int]]:
-    """Yields [start, end) of each run of tokens of one set; each image part is a run of its own."""
+def _runs(prompt: Tokens) -> Iterator[tuple[int, int]]:
+    """Yields [start, end) of each run of text, and of each part of an image."""
     start = 0
-    by: Callable[[Keyed], object] = itemgetter(1)  # quick, and enough for text
-    if _shows_images(prompt):
-        by = lambda keyed: (keyed[1], part_of(keyed[0]))  # noqa: E731
-    for _, run in groupby(prompt, key=by):
-        end = start + sum(1 for _ in run)
+    for _, run in groupby(prompt, key=part_of) if _shows_images(prompt) else [(0, iter(prompt))]:
+        end = start + len(list(run))
         yield start, end
         start = end
 
 
-def _reusable(held: Sequence[Keyed], prompt: Sequence[Keyed]) -> int:
+def _reusable(held: Tokens, prompt: Tokens) -> int:
     """How many of the held tokens a prompt can reuse so that no other token is decoded alone."""
     common = 0
     for ours, theirs in zip(held, prompt[: min(_sound(prompt), len(prompt) - 1)], strict=False):
@@ -312,37 +310,35 @@ def _reusable(held: Sequence[Keyed], prompt: Sequence[Keyed]) -> int:
     return common - alone
 
 
-def _shows_images(tokens: Sequence[Keyed]) -> bool:
-    return bool(tokens) and min(tokens)[0] < 0
+def _shows_images(tokens: Tokens) -> bool:
+    return min(tokens, default=0) < 0
 
 
-def _positions(tokens: Sequence[Keyed]) -> int:
+def _positions(tokens: Tokens) -> int:
     """How many positions tokens take: fewer than tokens if images have two dimensions (M-RoPE)."""
-    if not _shows_images(tokens):
-        return len(tokens)
-    return sum(places(token) for token, _ in tokens)
+    return sum(map(places, tokens)) if _shows_images(tokens) else len(tokens)
 
 
-def _between_images(prompt: Sequence[Keyed], length: int) -> int:
+def _between_images(prompt: Tokens, length: int) -> int:
     """The largest length, at most this one, that does not end within a part of an image."""
-    part = part_of(prompt[length][0]) if length < len(prompt) else 0
-    while part and length and part_of(prompt[length - 1][0]) == part:
+    part = part_of(prompt[length]) if length < len(prompt) else 0
+    while part and length and part_of(prompt[length - 1]) == part:
         length -= 1
     return length
 
 
-def _sound(prompt: Sequence[Keyed]) -> int:
+def _sound(prompt: Tokens) -> int:
     """How many tokens come before the first that has to be decoded alone."""
     return next((start for start, end in _runs(prompt) if end - start == 1), len(prompt))
 
 
-def _batches(tokens: Sequence[Keyed]) -> Iterator[Sequence[Keyed]]:
-    """Yields runs of one set, cut at N_BATCH, so that single tokens are avoided where possible.
+def _batches(tokens: Tokens) -> Iterator[Tokens]:
+    """Yields runs cut at N_BATCH, so that single tokens are avoided where possible.
 
     A part of an image is not cut: libmtmd decodes it.
     """
     for start, end in _runs(tokens):
-        if tokens[start][0] < 0:
+        if tokens[start] < 0:
             yield tokens[start:end]
             continue
         while start < end:
@@ -363,21 +359,16 @@ def _pointer(state: NDArray[np.uint8]) -> Any:
 # ensures that nothing private is written here.
 
 
-def describe(
-    prompt: Sequence[Keyed], members: Callable[[int], Sequence[tuple[str, float]]]
-) -> dict[str, Any] | None:
+def describe(prompt: Tokens, members: Sequence[tuple[str, float]]) -> dict[str, Any] | None:
     """A description of a prompt's KV that is valid in other processes too, or None.
 
-    members: the (sha256, scale) of each adapter of a set. None for a set of several adapters:
-    llama.cpp sums them in an order that depends on their addresses. None for a prompt with an
-    image, whose token numbers are valid in this process only.
+    members: the (sha256, scale) of each adapter of its set. None for several: llama.cpp sums them
+    in an order that depends on their addresses. None for a prompt with an image, whose token
+    numbers are valid in this process only.
     """
-    if _shows_images(prompt):
+    if _shows_images(prompt) or len(members) > 1:
         return None
-    sets = {number: [list(member) for member in members(number)] for _, number in prompt}
-    if any(len(found) > 1 for found in sets.values()):
-        return None
-    keyed = json.dumps([[token, sets[number]] for token, number in prompt])
+    keyed = json.dumps([list(prompt), members])
     return {"tokens": len(prompt), "prompt": hashlib.sha256(keyed.encode()).hexdigest()}
 
 

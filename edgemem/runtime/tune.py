@@ -2,9 +2,8 @@
 
 The bundled file is Q4_1, for which llama.cpp has no fast kernel. llama.cpp can requantise it to
 Q8_0, which answers nearly the same. `tune` measures once whether that is faster, and with how many
-threads, and stores the result in the user's cache folder. It never runs unasked: only `edgemem
-models tune` calls it, and once `edgemem chat` or `edgemem demo` at a terminal. Engine.load, and so
-Memory, only reads the `stored` result, if it is intact and of this machine.
+threads, and stores the result in the user's cache folder. Engine.load, and so Memory, only reads
+the `stored` result, if it is intact and of this machine.
 """
 
 from __future__ import annotations
@@ -138,13 +137,7 @@ def tune(progress: Progress | None = None, *, budget_s: float = BUDGET_S) -> Tun
     of decode. More threads must gain a tenth, and so must a file other than the source.
     Raises ModelNotFound, and ModelError if the model is damaged or the file cannot be stored.
     """
-    source = models.find(models.DEFAULT_LLM)
-    source_sha256 = models.sha256_of(source)
-    if source_sha256 != models.entry(models.DEFAULT_LLM).sha256:
-        raise ModelError(
-            f"{source} is not the model {models.DEFAULT_LLM}: its sha256 is {source_sha256}; see "
-            "`edgemem models verify`"
-        )
+    source = models.whole(models.DEFAULT_LLM)
     path = _path(source)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -162,7 +155,7 @@ def tune(progress: Progress | None = None, *, budget_s: float = BUDGET_S) -> Tun
             stamp = {
                 "form": form,
                 "machine": _machine(),
-                "source_sha256": source_sha256,
+                "source_sha256": models.entry(models.DEFAULT_LLM).sha256,
                 "n_threads": n_threads,
                 "n_threads_batch": n_threads_batch,
                 "speeds": [asdict(speed) for speed in speeds],

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from edgemem.budget import Choice
 from edgemem.errors import InputError, ModelError
 from edgemem.runtime import llama
-from edgemem.runtime.gguf import Header, read_header, read_only
+from edgemem.runtime.gguf import Header, open_header
 from edgemem.runtime.vocabulary import CLOSED, Pixels
 
 __all__ = [
@@ -300,7 +300,8 @@ class Vision:
             raise ModelError(
                 f"{self._name} gave no numbers for an image; the file is damaged: {_ADVICE}"
             )
-        picture.chunks = [chunk.without_pixels() for chunk in picture.chunks]
+        placeholder = self._lib.mtmd_input_chunk_get_placeholder  # a chunk without its pixels
+        picture.chunks = [_Chunk(self._lib, placeholder(c.pointer)) for c in picture.chunks]
         picture.embeddings = found
 
 
@@ -308,13 +309,10 @@ class _Chunk:
     """One of libmtmd's chunks of an image, which is freed with this object."""
 
     def __init__(self, lib: Any, pointer: Any) -> None:
-        self._lib, self.pointer = lib, pointer
+        self.pointer = pointer
         self.n_tokens = int(lib.mtmd_input_chunk_get_n_tokens(pointer))
         self.n_pos = int(lib.mtmd_input_chunk_get_n_pos(pointer))
         weakref.finalize(self, lib.mtmd_input_chunk_free, pointer)
-
-    def without_pixels(self) -> _Chunk:
-        return _Chunk(self._lib, self._lib.mtmd_input_chunk_get_placeholder(self.pointer))
 
 
 def _count(found: list[_Chunk | list[int]]) -> int:
@@ -362,35 +360,14 @@ def check_projector(file: Path, width: int | None = None) -> Header:
     Raises ModelError if the file is no projector, is damaged, belongs to another model, or cannot
     read images one by one.
     """
-    refused = f"{file} cannot be a projector of this model"
-    data = read_only(file)
-    try:
-        header = read_header(data)
-    except ValueError as exc:
-        raise ModelError(f"{file} is no GGUF file, or is damaged: {exc}; {_ADVICE}") from exc
-    if (architecture := header.get("general.architecture")) != "clip":
+    header, data = open_header(file, _ADVICE)
+    if wrong := _wrong(header, len(data), width):
+        raise ModelError(f"{file} cannot be a projector of this model: {wrong}; {_ADVICE}")
+    if (kind := projector_type(header)) in _NOT_ALONE:
         raise ModelError(
-            f"{refused}: its general.architecture is {architecture!r}, and must be 'clip'; "
-            f"{_ADVICE}"
+            f"{file} cannot be a projector here: image tokens of a {kind} depend on what stands "
+            "before them, so they cannot be computed one by one; use another vision model"
         )
-    if header.get("clip.has_vision_encoder") is not True:
-        raise ModelError(f"{refused}: it has no vision encoder; {_ADVICE}")
-    kind = projector_type(header)
-    if kind in _NOT_ALONE:
-        raise ModelError(
-            f"{refused}: image tokens of a {kind} depend on what stands before them, so they "
-            "cannot be computed one by one; use another vision model"
-        )
-    if wrong := _wrong_values(header) or _wrong_data(header, len(data)):
-        raise ModelError(f"{refused}: {wrong}; {_ADVICE}")
-    tensor, axis = _WIDTH.get(kind, ("", 0))
-    if tensor in header.tensors and width is not None:
-        found = header.tensors[tensor].shape[axis : axis + 1]
-        if found != (width,):
-            raise ModelError(
-                f"{refused}: it makes embeddings of {found[0] if found else 0} numbers, and the "
-                f"model's have {width}; {_ADVICE}"
-            )
     return header
 
 
@@ -402,37 +379,40 @@ def projector_type(header: Header) -> str:
 
 def width_of(model: Path) -> int:
     """The length of a language model's embeddings, from its file. Raises ModelError if missing."""
-    try:
-        values = read_header(read_only(model)).values
-        return int(str(values[f"{values['general.architecture'].value}.embedding_length"].value))
-    except (ValueError, KeyError) as exc:
-        raise ModelError(
-            f"{model} does not say how wide its embeddings are ({exc}); give the GGUF of a "
-            "language model"
-        ) from exc
+    advice = "give the GGUF of a language model"
+    header, _ = open_header(model, advice)
+    width = header.get(f"{header.get('general.architecture')}.embedding_length")
+    if not isinstance(width, int):
+        raise ModelError(f"{model} does not say how wide its embeddings are; {advice}")
+    return width
 
 
-def _wrong_values(header: Header) -> str:
-    """Which size would make libmtmd abort, divide by zero, or never end; empty if none would."""
+def _wrong(header: Header, size: int, width: int | None) -> str:
+    """What is wrong with a projector's file of `size` bytes; empty if nothing is.
+
+    Includes each size that would make libmtmd abort, divide by zero, or never end.
+    """
+    if (architecture := header.get("general.architecture")) != "clip":
+        return f"its general.architecture is {architecture!r}, and must be 'clip'"
+    if header.get("clip.has_vision_encoder") is not True:
+        return "it has no vision encoder"
     names = ("embedding_length", "attention.head_count", "block_count", "patch_size", "image_size")
     for name in (*names, *_MAY_LACK):
         key = f"clip.vision.{name}"
         if name in _MAY_LACK and key not in header.values:
             continue
-        size, most = header.get(key), _MAY_LACK.get(name, 1 << 16)
+        found, most = header.get(key), _MAY_LACK.get(name, 1 << 16)
         least = int(name != "image_size")  # an image_size of 0 means any size
-        if type(size) is not int or not least <= size <= most:
-            return f"its {key} is {size!r}, and must be {least} to {most}"
-    return ""
-
-
-def _wrong_data(header: Header, size: int) -> str:
+        if type(found) is not int or not least <= found <= most:
+            return f"its {key} is {found!r}, and must be {least} to {most}"
     for tensor in header.tensors.values():
-        kind = llama.tensor_type(tensor.type)
-        if kind is None or tensor.shape[0] % kind.items:
-            return f"its tensor {tensor.name} is of a type that this llama.cpp does not know"
-        if tensor.start + math.prod(tensor.shape) // kind.items * kind.size > size:
-            return f"it is damaged, and ends before its tensor {tensor.name} does"
+        if wrong := llama.wrong_tensor(tensor, size):
+            return f"its tensor {tensor.name} {wrong}"
+    name, axis = _WIDTH.get(projector_type(header), ("", 0))
+    made = header.tensors[name].shape[axis : axis + 1] if name in header.tensors else None
+    if made is not None and width is not None and made != (width,):
+        own = made[0] if made else 0
+        return f"it makes embeddings of {own} numbers, and the model's have {width}"
     return ""
 
 

@@ -319,14 +319,10 @@ def _manifest(
             "file": f"{stage}.gguf",
             "sha256": record["sha256"],
             "scale": record.get("scale", 1.0),
-            **{key: record[key] for key in ("rank", "alpha", "targets", "command", "seed")},
-            "tokens": record["tokens"],
+            **{k: record[k] for k in ("rank", "alpha", "targets", "command", "seed", "tokens")},
         }
-        lines += [
-            "",
-            "[[adapter]]",
-            *(f"{key} = {toml_value(value)}" for key, value in row.items()),
-        ]
+        lines += ["", "[[adapter]]"]
+        lines += [f"{key} = {toml_value(value)}" for key, value in row.items()]
         shown = ", ".join(f"{key} = {toml_value(value)}" for key, value in figures.items())
         lines.append(f"scores = {{ {shown} }}")
     try:

@@ -91,32 +91,64 @@ class Plan:
     threads: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Where a run is. done: share of the plan, 0 to 1.
+@dataclass(slots=True)
+class _State:
+    """A run's state, which a checkpoint stores.
 
-    loss: of the last steps, smoothed, per target token. tokens_per_s: prompt and target tokens of
-    examples trained on. valid_loss: of the last validation. best_loss: the lowest of them, whose
-    adapter is in the file. validated: whether valid_loss is new.
+    tokens: prompt and target tokens of examples trained on. loss: of the last steps, smoothed, per
+    target token. first_loss, valid_loss: of the validation before training, and of the last one.
+    best_loss: the lowest of them, whose adapter is in the file. worse: validations since then.
     """
 
-    step: int
+    step: int = 0
+    elapsed_s: float = 0.0
+    tokens: int = 0
+    stepping_s: float = 0.0
+    loss: float = math.nan
+    first_loss: float = math.nan
+    valid_loss: float = math.nan
+    best_loss: float = math.inf
+    worse: int = 0
+    judging_s: float = 0.0
+    judged_at_s: float = 0.0
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.tokens / max(1e-9, self.stepping_s)
+
+    def stepped(self, batch: Sequence[Tokens], loss: float, seconds: float) -> None:
+        self.loss = loss if math.isnan(self.loss) else 0.9 * self.loss + 0.1 * loss
+        self.step += 1
+        self.tokens += sum(map(len, batch))
+        self.stepping_s += seconds
+
+    def judge(self, loss: float) -> None:
+        if not math.isfinite(loss):
+            raise ModelError(
+                f"the validation loss is {loss} at step {self.step}; train with a smaller --lr"
+            )
+        if self.step == 0:
+            self.first_loss = loss
+        self.valid_loss = loss
+        self.worse = 0 if loss < self.best_loss else self.worse + 1
+        self.best_loss = min(loss, self.best_loss)
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress(_State):
+    """Where a run is. done: share of the plan, 0 to 1. validated: whether valid_loss is new."""
+
     epoch: float
     done: float
-    loss: float
-    valid_loss: float
-    best_loss: float
-    tokens_per_s: float
     left_s: float
     validated: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A run that has ended. first_loss, best_loss: of validation, before training and the lowest.
+    """A run that has ended: what `_State` says of it, and the epochs of the plan that were done.
 
-    epochs_done: of the plan's. tokens: prompt and target tokens trained on. ended: "epochs",
-    "minutes" or "patience". bytes: the adapter file's.
+    ended: "epochs", "minutes" or "patience". bytes: the adapter file's.
     """
 
     steps: int
@@ -245,44 +277,6 @@ def _batch(learn: Sequence[Tokens], step: int, plan: Plan) -> list[Tokens]:
     return [learn[i] for i in order[at * plan.batch : (at + 1) * plan.batch]]
 
 
-@dataclass(slots=True)
-class _State:
-    """A run's state, which a checkpoint stores. worse: validations since the best one."""
-
-    step: int = 0
-    elapsed_s: float = 0.0
-    tokens: int = 0
-    stepping_s: float = 0.0
-    loss: float = math.nan
-    first_loss: float = math.nan
-    valid_loss: float = math.nan
-    best_loss: float = math.inf
-    worse: int = 0
-    judging_s: float = 0.0
-    judged_at_s: float = 0.0
-
-    @property
-    def tokens_per_s(self) -> float:
-        return self.tokens / max(1e-9, self.stepping_s)
-
-    def stepped(self, batch: Sequence[Tokens], loss: float, seconds: float) -> None:
-        self.loss = loss if math.isnan(self.loss) else 0.9 * self.loss + 0.1 * loss
-        self.step += 1
-        self.tokens += sum(map(len, batch))
-        self.stepping_s += seconds
-
-    def judge(self, loss: float) -> None:
-        if not math.isfinite(loss):
-            raise ModelError(
-                f"the validation loss is {loss} at step {self.step}; train with a smaller --lr"
-            )
-        if self.step == 0:
-            self.first_loss = loss
-        self.valid_loss = loss
-        self.worse = 0 if loss < self.best_loss else self.worse + 1
-        self.best_loss = min(loss, self.best_loss)
-
-
 class _Run:
     """A training under way. judged: the rows of a validation. per_epoch: steps of an epoch."""
 
@@ -323,15 +317,11 @@ class _Run:
         self._expert.save(self._checkpoint, self._identity, state, self._out)
 
     def progress(self, *, validated: bool) -> Progress:
-        state, ahead_s = self._state, self.elapsed_s() * (1 / max(self.done(), 1e-9) - 1)
+        ahead_s = self.elapsed_s() * (1 / max(self.done(), 1e-9) - 1)
         return Progress(
-            step=state.step,
-            epoch=state.step / self._per_epoch,
+            **asdict(self._state),
+            epoch=self._state.step / self._per_epoch,
             done=self.done(),
-            loss=state.loss,
-            valid_loss=state.valid_loss,
-            best_loss=state.best_loss,
-            tokens_per_s=state.tokens_per_s,
             left_s=max(0.0, min(self.limit_s - self.elapsed_s(), ahead_s)),
             validated=validated,
         )
