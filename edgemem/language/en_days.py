@@ -60,6 +60,7 @@ __all__ = [
     "subjects",
     "told_days",
     "told_weekdays",
+    "unnamed_days",
 ]
 
 Days = tuple[date, date]
@@ -254,6 +255,15 @@ def says_only_when(sentence: str) -> bool:
     (True, False)
     """
     return not subjects(sentence)
+
+
+def unnamed_days(text: str) -> str:
+    """A text without the names of weekdays before their numbers.
+
+    >>> unnamed_days("on Thursday 2 April 2026")
+    'on 2 April 2026'
+    """
+    return re.sub(rf"\b{_A_DAY},? (?=(?:the )?\d)", "", text, flags=re.I)
 
 
 def names_nobody(answer: str, question: str) -> bool:
