@@ -1,5 +1,4 @@
-"""English dates: how a day is written, and relative dates, resolved by rule against the time at
-which they were said.
+"""English: relative dates, resolved by rule against the time at which they were said.
 
 "yesterday", said on 8 May 2023, is 7 May 2023, and "I left on Saturday" is 6 May: small models get
 this wrong, so it is settled when a memory is written. The verb beside a weekday, or beside a day
@@ -21,58 +20,21 @@ from functools import cache, partial
 
 from edgemem.language import en_tense as tense
 from edgemem.language.en import NUMBER_WORDS
-
-__all__ = [
-    "DAY_TEXT",
-    "MONTHS",
-    "TIME_WORDS",
-    "UNCUT",
-    "absolute",
-    "day_text",
-    "moments",
-    "on_day",
-    "phrase",
-    "written",
-]
-
-MONTHS = (
-    "January February March April May June July August September October November December".split()
+from edgemem.language.en_calendar import (
+    A_DAY,
+    A_MONTH,
+    DAYS,
+    MONTHS,
+    add_months,
+    day_text,
+    month_number,
 )
-DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
-_MONTH_NUMBERS = {name[:3].lower(): number for number, name in enumerate(MONTHS, 1)}
+
+__all__ = ["absolute", "moments", "phrase", "written"]
+
 _WEEKDAYS = {name[:3].lower(): number for number, name in enumerate(DAYS)}
 _NUMBERS = {word: n for n, word in enumerate(NUMBER_WORDS[:10], 1)}
 _NUMBERS |= {"a": 1, "an": 1, "couple": 2, "few": 3}
-
-# -- written dates ---------------------------------------------------------------------------
-
-A_MONTH = (
-    "Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?|"
-    "Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?"
-)
-_A_DAY = r"\d{1,2}(?:st|nd|rd|th)?"
-_MEASURE = (
-    r"(?:%|°[CF]?|percent|[kmcµn]?m|[kmµ]?g|km/h|mph|[kMGT]?B|[kMG]?Hz|[kM]?W|kWh|[mkc]?l|lbs?|oz|ft|"
-    r"(?:mile|kilomet(?:er|re)|met(?:er|re)|inche?|foot|feet|pound|kilo(?:gram)?|gram|ounce|"
-    r"lit(?:er|re)|gallon|cup|degree|dollar|euro|cent|second|minute|hour|day|night|week|weekend|"
-    r"month|year|decade|time|hundred|thousand|million|billion)s?|[ap]\.?m\.?|hrs?|mins?|secs?|"
-    r"(?:st|nd|rd|th))"
-)
-UNCUT = (
-    re.compile(  # dates with a month's name; a month alone is a word, or "may"
-        rf"(?=[\dJFMASOND])(?<!\w)(?:{_A_DAY}(?: of)? (?:{A_MONTH})\b\.?(?:,? \d{{4}}\b)?"
-        rf"|(?:{A_MONTH})\b\.? {_A_DAY}\b(?:,? \d{{4}}\b)?|(?:{A_MONTH})\b\.?,? \d{{4}}\b)"
-    ),
-    re.compile(rf"\d(?<![\w.,:/]\d)[\d.,:/]*(?:[ -]{_MEASURE})+(?!\w)"),
-)
-"""What may not be cut apart: dates, and numbers with their units."""
-TIME_WORDS = (
-    "yesterday today tonight tomorrow last next ago week weekend month year since recently just "
-    f"{' '.join(DAYS).lower()}"
-).split()
-"""Words by which a text says when something was or will be."""
-DAY_TEXT = rf"\d{{1,2}} (?:{'|'.join(MONTHS)}) \d{{1,4}}"
-"""A regular expression: a day as `day_text` writes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,30 +45,6 @@ class Moment:
     end: int
     text: str
     begins: date
-
-
-def day_text(day: date | str, *, named: bool = False) -> str:
-    """A day as people write it, the same on every platform: 7 May 2023.
-
-    day: a date or an ISO-8601 time. named: Sunday, 7 May 2023. Raises ValueError on other strings.
-    """
-    day = datetime.fromisoformat(day).date() if isinstance(day, str) else day
-    return f"{f'{DAYS[day.weekday()]}, ' * named}{day.day} {MONTHS[day.month - 1]} {day.year}"
-
-
-def on_day(when: str | None) -> str:
-    """The prefix of what was said on a day, as `HEAD` reads it: "On 7 May 2023, "; "" if None."""
-    return f"On {day_text(when)}, " if when else ""
-
-
-def month_number(name: str) -> int:
-    """January is 1, and so is jan. Raises KeyError on what only looks like a month: "Auguſt"."""
-    return _MONTH_NUMBERS[name[:3].lower()]
-
-
-def add_months(day: date, n: int) -> date:
-    years, month = divmod(day.year * 12 + day.month - 1 + n, 12)
-    return date(years, month + 1, 1)
 
 
 def earlier(day: date, n: int, unit: str) -> date:
@@ -211,7 +149,7 @@ _NO_DAY_AFTER = frozenset(
 )
 _RANGE = r"\s*(?:,|and|or|to|till|until|through|thru|[-–—/&+])\s*(?:on\s+|the\s+)?"
 _ANY_DAY = rf"(?:{'|'.join(DAYS)})s?"
-_NUMBERED = rf"(?:the )?(?:{_A_DAY}(?: of)? (?:{A_MONTH})|\d\d?(?:st|nd|rd|th)|(?:{A_MONTH}) \d)\b"
+_NUMBERED = rf"(?:the )?(?:{A_DAY}(?: of)? (?:{A_MONTH})|\d\d?(?:st|nd|rd|th)|(?:{A_MONTH}) \d)\b"
 _DAY_BEFORE = re.compile(
     rf"(?:{_ANY_DAY}(?:{_RANGE}|\s+)|(?<![\w.,:-])\d\d?{_SUFFIX}? ?[-–—] ?)$", re.I
 )
@@ -219,7 +157,7 @@ _DAY_AFTER = re.compile(rf"(?:{_RANGE}|\s+(?:on\s+)?)\b{_ANY_DAY}", re.I)
 _OTHER_DAY = re.compile(
     r"(?<!why not )(?:(?<=\bnot )|(?<=\bisn['’]t )|(?<=\binstead of )|(?<=\brather than ))"
     rf"(?:(?:on|for|this|next|the) )*(?:{_ANY_DAY}|{_SHORT_DAY})\b"
-    rf"(?:,? (?:the )?{_A_DAY}(?![\w:.]\d)(?: (?:of )?(?:{A_MONTH})\b(?: \d{{4}})?)?)?",
+    rf"(?:,? (?:the )?{A_DAY}(?![\w:.]\d)(?: (?:of )?(?:{A_MONTH})\b(?: \d{{4}})?)?)?",
     re.I,
 )
 """A weekday on which something is not: "it's Wednesday, not Thursday"."""

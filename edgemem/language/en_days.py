@@ -27,18 +27,15 @@ from edgemem.language.en import (
     share,
     words,
 )
-from edgemem.language.en_dates import (
+from edgemem.language.en_calendar import (
     A_MONTH,
-    COUNT,
     DAYS,
     MONTHS,
-    absolute,
     add_months,
-    count,
     day_text,
     month_number,
-    without_other_days,
 )
+from edgemem.language.en_dates import COUNT, absolute, count, without_other_days
 from edgemem.language.en_when import spelled_days
 from edgemem.language.other_dates import NAMED_OR_NUMBERED, asked_in_english, days_in_english
 

@@ -23,7 +23,7 @@ from edgemem.language.en import (
     same_word,
     words,
 )
-from edgemem.language.en_dates import DAYS, MONTHS
+from edgemem.language.en_calendar import DAYS, MONTHS
 
 __all__ = [
     "Statement",
