@@ -178,6 +178,7 @@ _RATE = re.compile(
 )
 # With these "in a day" is no day to come: "two pills in a day", "can read it in a day".
 _EACH = re.compile(rf"\b(?:can|does|{'|'.join(NUMBER_WORDS[1:20])}|\d+)\b", re.I)
+_IT_IS = re.compile(r"\bit(?: is|['’]?s| will be)$", re.I)
 _SENTENCE_ENDS = ("", ".", "!", "?")
 _BREAKS = (*_SENTENCE_ENDS, ",", ":", ";", "-", "–", "—", "(", ")", "\n")
 _STEP = {"last": -1, "past": -1, "this": 0, "next": 1, "coming": 1}
@@ -219,12 +220,15 @@ def _week_after(match: re.Match[str], said: date) -> _Found:
 
 
 def _exactly_from(match: re.Match[str], said: date) -> _Found:
-    """a week tomorrow; in four weeks today; ten years ago today"""
-    near, ago, coming = match["near"].lower(), match["ago"], match["in"]
-    if not {"yesterday": ago, "today": ago or coming}.get(near, True):
-        return None  # "it is two weeks today": since, or until?
+    """a week tomorrow; in four weeks today; ten years ago today; "the party is a week today"."""
+    near, back = match["near"].lower(), bool(match["ago"])
+    if near in ("today", "yesterday") and not (back or match["in"]):
+        back = near == "yesterday"
+        bare = _IT_IS.search(_lead(match.string, match.start()))
+        if bare or _tense(match) != (tense.PAST if back else tense.COMING):
+            return None  # "it is two weeks today": since, or until?
     day = said + timedelta(days={"yesterday": -1, "today": 0}.get(near, 1))
-    day = earlier(day, count(match, "count") * (1 if ago else -1), match["unit"].lower())
+    day = earlier(day, count(match, "count") * (1 if back else -1), match["unit"].lower())
     return f"on {day_text(day)}", day
 
 
@@ -423,12 +427,13 @@ def _is_title(match: re.Match[str]) -> bool:
 
 
 _TOMORROW = "(?:tomorrow|tmrw|tmw|tomm?orr?ow)"
+_NO_WEEK = "(?<!week )(?<!weeks )(?<!fortnight )"  # such a day alone is not meant
 _NEAR_DAYS = (
     (-2, "(?:the )?day before yesterday"),
     (2, "(?:the )?day after tomorrow"),
-    (-1, rf"yesterday(?: morning| afternoon| evening| night)?|{_NOT_MINE}last night"),
+    (-1, rf"{_NO_WEEK}yesterday(?: morning| afternoon| evening| night)?|{_NOT_MINE}last night"),
     (1, f"{_TOMORROW}(?: morning| afternoon| evening| night)?"),
-    (0, "today|tonight|this (?:morning|afternoon|evening)"),
+    (0, rf"{_NO_WEEK}today|tonight|this (?:morning|afternoon|evening)"),
 )
 _RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
     (
@@ -450,7 +455,7 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
     ),
     (
         rf"(?<!days )(?<!times )(?<!once )(?<!twice )(?<!hours )(?<!work )\b(an?|one|two|three) "
-        rf"(week)s? on {_WEEKDAY}{_PART}{_WHOLE}",
+        rf"(week)s? (?:on )?{_WEEKDAY}{_PART}{_WHOLE}",
         _counted_from,
     ),
     (
