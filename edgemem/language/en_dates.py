@@ -14,7 +14,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from functools import cache, partial
 
@@ -29,6 +29,7 @@ from edgemem.language.en_calendar import (
     day_text,
     month_number,
 )
+from edgemem.language.en_plain import plain_places
 
 __all__ = ["absolute", "moments", "phrase", "written"]
 
@@ -88,7 +89,6 @@ UNIT = r"(day|week|fortnight|month|year)s?"
 LONG = {"day": timedelta(1), "week": timedelta(7), "fortnight": timedelta(14)}
 _WEEKDAY = rf"(?P<day>{'|'.join(DAYS)})"
 _SHORT_DAY = "mon|tues?|wed|thur?s?|fri|sat|sun"
-_SHORT_WEEKDAY = rf"(?P<day>{_SHORT_DAY})(?P<part>)(?!\w)"
 _PART = r"(?: (?P<part>morning|afternoon|evening|night))?"
 # "thursday, thursday the 22nd": said twice, it is one day.
 _SAID_TWICE = rf"{_WEEKDAY},? (?:(?:on )?(?P=day),? )?"
@@ -122,8 +122,8 @@ _NOT_EACH_WEEK = re.compile(rf"{_AT_A_TIME.pattern}| now\b|,? not\b", re.I)
 # Before these a day's name is no adjective: not "saturday job", "the 8th floor".
 _NO_NOUN = (
     rf"{_WHOLE}(?=\s*(?:$|[.,!?;)…\n]|[-–—] )| {_CLOCK}|"
-    r" (?:at|in|with|for|because|cause|cos|bc|and|but|so|if|when|then|the(?! \d)|i|i['’]\w+|we|he|"
-    r"she|they|you|it|my|our|his|her|to|from|until|till|around|about|by|after|before|too|as|via|"
+    r" (?:at|in|with|for|because|cause|cos|bc|and|n|but|so|if|when|then|the(?! \d)|i|i['’]\w+|we|"
+    r"he|she|they|you|it|my|our|his|her|to|from|until|till|around|about|by|after|before|too|as|via|"
     r"instead|again|noon|where|who|which|now|not)\b)"
 )
 # Not "on Friday week", "on Sunday league days", "on Monday in two weeks", "on Friday, 8 March".
@@ -426,7 +426,7 @@ def _is_title(match: re.Match[str]) -> bool:
     return inside and match[0].istitle()
 
 
-_TOMORROW = "(?:tomorrow|tmrw|tmw|tomm?orr?ow)"
+_TOMORROW = "(?:tomorrow|tomm?orr?ow)"
 _NO_WEEK = "(?<!week )(?<!weeks )(?<!fortnight )"  # such a day alone is not meant
 _NEAR_DAYS = (
     (-2, "(?:the )?day before yesterday"),
@@ -477,10 +477,9 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
     (rf"{_NOT_MINE}\b(last|this|next) (weekend|week|month|year)\b", _step),
     (
         rf"{_NOT_MINE}\b(?:this )?(?P<step>last|this|next|past|coming) {_WEEKDAY}{_PART}\b"
-        r"(?! week\b)",
+        rf"(?! week\b|,? (?:the )?\d\d?{_SUFFIX}\b)",
         _named_weekday,
     ),
-    (rf"{_NOT_MINE}\b(?P<step>last|next) {_SHORT_WEEKDAY}", _named_weekday),
     (rf"{_ALONE}\b(?:on )?(?:the )?{_SPAN}(?: of)? {_MONTH}{_NO_YEAR}", _days_of_month),
     (rf"{_NO_DAY_BEFORE}\b(?:on )?{_MONTH}(?: the)? {_SPAN}{_NO_YEAR}", _days_of_month),
     (
@@ -498,9 +497,7 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
         _day_of_month,
     ),
     (rf"\bon {_WEEKDAY}{_PART}{_NO_NAME}", _weekday),
-    (rf"\bon {_SHORT_WEEKDAY}{_NO_NOUN}", _weekday),
     (rf"\b{_WEEKDAY}{_PART}{_NO_NOUN}", _bare_weekday),
-    (rf"\b{_SHORT_WEEKDAY}(?= {_CLOCK})", _bare_weekday),
 )
 
 
@@ -525,7 +522,7 @@ _WRITTEN_DAY = re.compile(rf"\b(\d{{1,2}})(?:st|nd|rd|th)? ({'|'.join(MONTHS)}),
 # Any match of a rule has one of these words. Most texts have none, which is quick to see.
 _ANY = re.compile(
     rf"\b(?:yesterday|{_TOMORROW}|today|tonight|ago|from|in|week|later|last|this|next|past|coming|{_ANY_DAY}|"
-    rf"on (?:{_SHORT_DAY})|\d{{1,2}}(?:st|nd|rd|th)?|{SPELLED_NTH})\b",
+    rf"\d{{1,2}}(?:st|nd|rd|th)?|{SPELLED_NTH})\b",
     re.IGNORECASE,
 )
 
@@ -537,6 +534,14 @@ def without_other_days(text: str) -> str:
 
 def moments(text: str, said_at: str) -> list[Moment]:
     """The relative dates of a text, in order. said_at: ISO-8601, when it was said."""
+    read, places = plain_places(text)
+    found = _moments(read, said_at)
+    if not places:
+        return found
+    return [replace(m, start=places[m.start], end=places[m.end - 1] + 1) for m in found]
+
+
+def _moments(text: str, said_at: str) -> list[Moment]:
     if _ANY.search(text) is None:
         return []
     text = without_other_days(text)
