@@ -118,6 +118,11 @@ def test_lists_of_short_weekdays_are_no_single_day() -> None:
     assert absolute("gym mon wed n fri from 7", WEDNESDAY)[1] is None
 
 
+def test_a_day_keeps_its_own_preposition_after_in() -> None:
+    told = absolute("she wants me in tomorrow", WEDNESDAY)[0]
+    assert told == "she wants me in on 26 November 2026"
+
+
 def test_dates_are_resolved_where_they_were_typed() -> None:
     """The person's other words stay as they are."""
     typed = "doin nowt 2moro, gym nxt fri wiv ella"

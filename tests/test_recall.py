@@ -461,3 +461,25 @@ def test_what_an_answer_quoted_is_not_searched_for_with_the_next_message(memory)
     with patch.object(memory, "search", wraps=memory.search) as search_:
         search(memory, {"user_id": "ana"}, "and for how long?", None, [said], most=4)
     assert "Yorgos" not in search_.call_args_list[-1].args[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("donna", "asked my boss donna 4 the day off n she said yeh fine"),
+        ("ella", "ella is vegan now so no choc box"),
+        ("pat", "leave it wiv next door shes called pat"),
+    ],
+)
+def test_who_somebody_is_is_told_without_capitals(memory, name, told):
+    tell(memory, told)
+    tell(memory, "the roof is wet again")
+    question = f"whos {name}"
+    hits = memory.search(question, user_id="ana")
+    assert sentences(told_of(memory, question, hits, most=4)) == [told]
+
+
+@pytest.mark.parametrize(("what", "told"), [("pregnant", "tash is pregnant"), ("next", "im next")])
+def test_but_no_word_is_somebody_that_no_text_introduces(memory, what, told):
+    tell(memory, told)
+    assert told_of(memory, f"whos {what}", memory.search(what, user_id="ana"), most=4) == ()

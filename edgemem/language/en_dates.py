@@ -633,6 +633,8 @@ def _preposition(text: str, moment: Moment) -> str:
     if text[moment.start : moment.start + 3].lower() in ("on ", "in "):
         return ""  # "the hill we went to on Friday"
     word = _lead(text, moment.start).lower().rsplit(" ", 1)[-1]
+    if word == "in" and moment.text.startswith("on "):
+        return ""  # "she wants me in tomorrow"
     return word if word in _PREPOSITIONS else ""
 
 

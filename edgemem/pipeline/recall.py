@@ -458,7 +458,9 @@ def told_of(
     if not (whom := language.asked_whom(question)):
         return ()
     found = evidence_of(memory, None, _that_tell(memory, hits))
-    if not {*whom} <= {*language.named(question, (evidence.text for evidence in found))}:
+    texts = [evidence.text for evidence in found]
+    unnamed = {*whom} - {*language.named(question, texts)}
+    if not all(language.is_introduced(word, texts) for word in unnamed):
         return ()
     return _oldest_first([e for e in found if language.share(whom, e.text) > 0][:most])
 
