@@ -114,14 +114,17 @@ def search(
     def found(query: str, at: str | None = None) -> SearchResults:
         return memory.search(query, **ids, top_k=most, explain=True, at=at)
 
-    hits = found(text)
+    query = _as_searched(text)
+    hits = found(query)
     more: list[Hit] = []
     if at is not None:  # the memories valid then, and what was said about them later
-        then = found(text, at)
+        then = found(query, at)
         more, hits = [*then], replace(hits, relations=then.relations)
     if before:
         said = " ".join(turn.content.partition("\n\n")[0] for turn in before)
-        more += (hit for hit in found(f"{said[-_LEADING_CHARS:]} {text}") if hit.memory not in said)
+        more += (
+            hit for hit in found(f"{said[-_LEADING_CHARS:]} {query}") if hit.memory not in said
+        )
     if not more:
         return hits
     best: dict[str, Hit] = {}
@@ -129,6 +132,16 @@ def search(
         best[hit.id] = max(hit, best.get(hit.id, hit), key=lambda h: h.score)
     ranked = sorted(best.values(), key=lambda hit: -hit.score)[:most]
     return replace(hits, items=tuple(ranked))
+
+
+def _as_searched(text: str) -> str:
+    """The plain form of a text, and those of its own words that are not in it: what was typed in
+    haste may be looked for among memories of either kind."""
+    plain = language.plain(text)
+    if plain == text:
+        return text
+    known = {*language.words(plain)}
+    return " ".join([plain, *(w for w in language.content_words(text) if w not in known)])
 
 
 def recall(
