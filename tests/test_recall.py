@@ -483,3 +483,11 @@ def test_who_somebody_is_is_told_without_capitals(memory, name, told):
 def test_but_no_word_is_somebody_that_no_text_introduces(memory, what, told):
     tell(memory, told)
     assert told_of(memory, f"whos {what}", memory.search(what, user_id="ana"), most=4) == ()
+
+
+@pytest.mark.parametrize("told", ["drivin lesson 9th", "driving lesson 9th"])
+def test_a_search_in_haste_finds_what_was_typed_in_haste_or_with_care(memory, told):
+    for text in ("piano lesson 9th", "swimming lesson 9th", told):
+        tell(memory, text)
+    hits = search(memory, {"user_id": "ana"}, "wens my drivin lesson", None, (), most=4)
+    assert hits[0].memory == told
