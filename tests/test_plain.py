@@ -44,11 +44,11 @@ def test_chat_spellings_are_written_out(typed: str, written: str) -> None:
         "",
         "n y r 2 4 wit ware id an",
         "we were was",  # no "where"
-        "a wat in Siem Reap, near Angkor Wat",
+        "a wat in Siem Reap, near Angkor Wat, with my cuz",
         "I'm called Wen, and my dog is Mornin",
         "the b4-paper, u.s. and @wat, wat.com",
         "a sundae with sundry toppings in Sunray",
-        "Sunbay is a place",
+        "I drive for Sunbay, and Sunbay is a firm",
         "my sister Augusta came with Sundar",
         "within a cabin in Dublin with Colin and Robin",
         "wat wil hij eten op zondag",  # Dutch

@@ -129,7 +129,7 @@ _NO_MON = frozenset("hey yeah yea yes ya no oh ok mate".split())  # "hey mon"
 _SUN_AFTER = frozenset(("for", "from", "to", "each", "every"))
 _MOST = 12  # words of a clause that are read
 _ON = frozenset("on by since until till til for from to next last this coming every each".split())
-_ARTICLES = frozenset(("a", "an", "the"))  # "a wat" is a temple, "a takin" lives there
+_ARTICLES = frozenset(("a", "an", "the"))  # "a takin" lives in the Himalayas
 _STEPS = frozenset(("this", "next", "last", "that"))
 _PARTS = frozenset("morning afternoon evening night lunchtime".split())
 _ENDS = r"\s*(?:\Z|[.,!?;:)…\n]|[-–—] )"
@@ -306,10 +306,10 @@ def _spelled(
         return "this" if _SPELLINGS.get(after, after) in _THIS else None
     before = _before(text, spans, said, i)
     if word in _SPELLINGS:
-        return None if word == "wat" and before in _ARTICLES else _SPELLINGS[word]
+        return None if word in ("wat", "cuz") and before in _OF else _SPELLINGS[word]
     if word in _GOING:
         return None if before in _ARTICLES else _GOING[word]
-    named = text[spans[i][0]].isupper() and before not in _ON  # "Sunbay"
+    named = text[spans[i][0]].isupper() and before not in _ON - _SUN_AFTER  # "for Sunbay"
     return None if named else _slips().get(word)
 
 
