@@ -80,6 +80,8 @@ def test_what_may_be_meant_so_is_left(text: str) -> None:
         ("a week tomorrow is the exam", "2026-12-03"),
         ("the exam is a week on friday", "2026-12-04"),
         ("exam a week friday", "2026-12-04"),
+        ("i texted him n hes sending somebody monday", "2026-11-30"),
+        ("he has tablets twice a day til friday", "2026-11-27"),
     ],
 )
 def test_a_short_weekday_is_a_day_by_the_words_beside_it(typed: str, day: str) -> None:

@@ -82,7 +82,7 @@ _A_DAY = rf"(?:{'|'.join(DAYS)}|mon|tues?|wed|thur?s?|fri|sat|sun)"
 _A_NTH, _HOURS = r"\d\d?(?:st|nd|rd|th)\b", r"(?= \d\d?(?:[:.-]\d| ?[ap]\.?m\b))"
 # "booked for Thursday", "moved from the 19th to the 26th", "lunch sun 22nd", "party fri 9pm"
 _TO_DAY = re.compile(
-    rf"\b(?:(?:on|for|until|till|by|from|to) (?:the )?|(?:{_A_DAY}) (?=\d))"
+    rf"\b(?:(?:on|for|until|till|til|by|from|to) (?:the )?|(?:{_A_DAY}) (?=\d))"
     rf"(?P<to>{_A_NTH}|{_A_DAY}\b)"
     rf"|(?<!every )(?<!each )\b(?P<at>{_A_NTH}|{_A_DAY}){_HOURS}",
     re.I,
