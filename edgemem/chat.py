@@ -249,7 +249,7 @@ class Chat:
         asks, own_words = wanted.wants == "recall", bool(options)
         with_turns = wanted.refers if asks else self._way(wanted, own_words) == "converse"
         read = plain(text)
-        hits = self._search(text, recall.asked_at(read, said_at), with_turns=with_turns)
+        hits = self._search(text, recall.asked_at(text, said_at), with_turns=with_turns)
         whom = recall.told_of(self.memory, read, hits, most=TOLD_TURNS) if asks else ()
         if whom:
             wanted = replace(wanted, wants="overview")

@@ -90,7 +90,7 @@ _CLOCK = 0.42  # cosine from which a question is about the day or the time
 
 def asked_at(question: str, said_at: str) -> str | None:
     """The time that a question about the past asks about, ISO-8601 UTC; None if it names none."""
-    day = language.asked_day(question, local_time(said_at))
+    day = language.asked_day(language.plain(question), local_time(said_at))
     return None if day is None else at_day(day, hour=12)
 
 
