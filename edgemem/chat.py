@@ -42,7 +42,7 @@ from edgemem.pipeline import looking, recall
 from edgemem.pipeline.days import Asked, agenda, days_asked, with_days
 from edgemem.pipeline.intervals import compared
 from edgemem.pipeline.parts import expert_of
-from edgemem.pipeline.turn import Decided, Turn, Way, without_model
+from edgemem.pipeline.turn import Decided, Turn, Way, plain, without_model
 from edgemem.results import (
     AddResults,
     Evidence,
@@ -243,29 +243,30 @@ class Chat:
             wanted = replace(wanted, wants="general", doubtful=True)  # "and of Morocco?"
         asks, own_words = wanted.wants == "recall", bool(options)
         with_turns = wanted.refers if asks else self._way(wanted, own_words) == "converse"
+        read = plain(text)
         hits = self._search(text, said_at, with_turns=with_turns)
-        whom = recall.told_of(self.memory, text, hits, most=TOLD_TURNS) if asks else ()
+        whom = recall.told_of(self.memory, read, hits, most=TOLD_TURNS) if asks else ()
         if whom:
             wanted = replace(wanted, wants="overview")
         near = wanted.wants == "general" and any(hit.score >= _TOLD for hit in hits)
         if near and (wanted.doubtful or self._heeds):
             wanted, near = replace(wanted, wants="recall"), False
-        counted, dated = self._counted(text, said_at, hits) if asks and not options else ("", ())
+        counted, dated = self._counted(read, said_at, hits) if asks and not options else ("", ())
         way = self._way(wanted, own_words)
         photos, pixels = self._looked_at(images, hits, wanted)
-        now = recall.clock(self.memory, text, said_at) if wanted.wants == "recall" else ()
+        now = recall.clock(self.memory, read, said_at) if wanted.wants == "recall" else ()
         if days:
             evidence = agenda(self.memory, self._scope, days, said_at, most=TOLD_TURNS)
             # Other models mix the plans up, and invent some where there are none.
             way = way if evidence and self._heeds else "quote"
         else:
-            evidence = dated or whom or (*self._evidence(text, hits, wanted, way), *now)
+            evidence = dated or whom or (*self._evidence(read, hits, wanted, way), *now)
         asked = Decided(
-            text, said_at, hits, way, wanted, () if pixels else evidence, options,
+            text, read, said_at, hits, way, wanted, () if pixels else evidence, options,
             self._unknown(hits), pixels, photos, "" if pixels else counted,
         )  # fmt: skip
         if way == "converse" and wanted.wants == "recall" and not (pixels or counted):
-            return self._by_expert(asked, (*self._told(text, hits), *now))
+            return self._by_expert(asked, (*self._told(read, hits), *now))
         return self._if_told(asked) if near and not pixels else asked
 
     def _drop_changed(self, found: Sequence[Hit] = ()) -> bool:
@@ -456,9 +457,9 @@ class Chat:
             if said.text == asked.unknown:
                 return replace(asked, answered=said, evidence=())
             # A client that set options gets the model's own words.
-            if asked.options or not generation.reliable(said.text, said.log_p, asked.text):
+            if asked.options or not generation.reliable(said.text, said.log_p, asked.read):
                 return asked
-            confirmed = generation.confirms(self.engine, asked.text, evidence, said.text)
+            confirmed = generation.confirms(self.engine, asked.read, evidence, said.text)
         except ModelError:  # the conversing model is asked instead
             return asked
         if not confirmed:
@@ -474,7 +475,7 @@ class Chat:
         try:
             if (reader := self._expert_engine()) is None:
                 return asked
-            told = self._told(asked.text, asked.hits)
+            told = self._told(asked.read, asked.hits)
             said = self._short_answer(reader, asked, told, quoting=True, guesses=False).whole()
         except ModelError:
             return asked
@@ -532,9 +533,9 @@ class Chat:
         if len(past) > 1 and past[-1].role == "assistant":
             before = past[-2].content, past[-1].content
         shown = recall.sources(evidence) if quoting else ()
-        told = partial(recall.quotes, self.memory, asked.text, shown)
+        told = partial(recall.quotes, self.memory, asked.read, shown)
         return generation.answer(
-            engine, asked.text, evidence, speaker="User", before=before, asked_at=asked.said_at,
+            engine, asked.read, evidence, speaker="User", before=before, asked_at=asked.said_at,
             unknown=asked.unknown, quotes=told, guesses=guesses,
             ended=recall.has_ended(self.memory, evidence), embedder=self.memory.embedder,
         )  # fmt: skip
@@ -572,7 +573,7 @@ class Chat:
             head, find = generation.TOLD, recall.quotes
         else:
             return ""
-        shown = find(self.memory, asked.text, asked.hits)
+        shown = find(self.memory, asked.read, asked.hits)
         return generation.quoted(shown, head) if shown else ""
 
     def _converse(self, asked: Decided, plain: Turn) -> tuple[Stream, Turn]:

@@ -212,6 +212,8 @@ COUNTED = {
     "exam tmrw at 9": "exam on 3 March 2026 at 9",
     "the clinic is in four weeks today": "the clinic is on 30 March 2026",
     "we sail a week tomorrow": "we sail on 10 March 2026",
+    "the scan is a week today": "the scan is on 9 March 2026",
+    "it broke a week yesterday": "it broke on 22 February 2026",
     "she died a fortnight ago yesterday": "she died on 15 February 2026",
     "off to Rome in a fortnight": "off to Rome in the week of 16 March 2026",
     "the oven comes in three weeks, the wednesday": "the oven comes on Wednesday 25 March 2026",
@@ -341,6 +343,8 @@ def test_a_correction_tells_the_day_that_holds(said: str, expected: str) -> None
         "signed up for the run on 21 june",
         "got the dentist on friday",
         "I go once a week on Monday",
+        "it is two weeks today",
+        "we have been here a week today",
         "I have it since last Friday week",
         # come again
         "my birthday is on June 8",

@@ -64,6 +64,8 @@ ASKED = [
     ("do I drink coffee?", "recall", False),
     ("Do I like olives?", "recall", False),
     ("do you like olives?", "self", False),
+    ("wens my dentist", "recall", False),
+    ("wots the wifi at mums", "recall", False),
     ("Lia's birthday party is next Saturday at 3pm, 11 kids are coming.", None, True),
 ]
 
@@ -283,6 +285,15 @@ def test_what_asks_without_a_mark_is_answered_from_memory(memory: Memory) -> Non
     reply = asked(memory, "where do i live")
     stage, prompt = last_prompt(memory)
     assert (stage, reply.found) == ("generation", True) and MOVED in prompt
+
+
+def test_a_question_in_haste_is_answered_in_plain_words_and_kept_in_its_own(memory: Memory) -> None:
+    typed = "wen did i move 2 bergen"
+    list(Chat(memory, user_id="ana").send(typed))
+    stage, prompt = last_prompt(memory)
+    assert stage == "generation" and "when did i move" in prompt and MOVED in prompt
+    turns = memory.store.recent_turns(Scope(user_id="ana"), before=None, limit=9)
+    assert typed in [turn.content for turn in turns]
 
 
 def test_a_message_is_kept_when_the_model_cannot_tell_what_it_wants(memory: Memory) -> None:

@@ -492,3 +492,33 @@ def test_when_in_a_year_finds_what_was_told_in_it_or_names_it(memory):
         assert sorted(when for _, when in found) == told
     assert len(found_by(memory, "When did I have my flu jab?")) > 2
     assert found_by(memory, "When did I have my flu jab in 1999?")  # better than nothing
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("donna", "asked my boss donna 4 the day off n she said yeh fine"),
+        ("ella", "ella is vegan now so no choc box"),
+        ("pat", "leave it wiv next door shes called pat"),
+    ],
+)
+def test_who_somebody_is_is_told_without_capitals(memory, name, told):
+    tell(memory, told)
+    tell(memory, "the roof is wet again")
+    question = f"whos {name}"
+    hits = memory.search(question, user_id="ana")
+    assert sentences(told_of(memory, question, hits, most=4)) == [told]
+
+
+@pytest.mark.parametrize(("what", "told"), [("pregnant", "tash is pregnant"), ("next", "im next")])
+def test_but_no_word_is_somebody_that_no_text_introduces(memory, what, told):
+    tell(memory, told)
+    assert told_of(memory, f"whos {what}", memory.search(what, user_id="ana"), most=4) == ()
+
+
+@pytest.mark.parametrize("told", ["drivin lesson 9th", "driving lesson 9th"])
+def test_a_search_in_haste_finds_what_was_typed_in_haste_or_with_care(memory, told):
+    for text in ("piano lesson 9th", "swimming lesson 9th", told):
+        tell(memory, text)
+    hits = search(memory, {"user_id": "ana"}, "wens my drivin lesson", None, (), most=4)
+    assert hits[0].memory == told

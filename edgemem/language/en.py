@@ -1,7 +1,7 @@
 """English words: sentences, stems, names, persons, denials, and what a question asks for.
 
 Text of other languages is split at its own sentence marks; only those of its words that look like
-English stop words count as such. Knows no calendar (`en_dates`), and not what a fact says
+English stop words count as such. Knows no calendar (`en_calendar`), and not what a fact says
 (`en_facts`).
 """
 

@@ -1,5 +1,4 @@
-"""English dates: how a day is written, and relative dates, resolved by rule against the time at
-which they were said.
+"""English: relative dates, resolved by rule against the time at which they were said.
 
 "yesterday", said on 8 May 2023, is 7 May 2023, and "I left on Saturday" is 6 May: small models get
 this wrong, so it is settled when a memory is written. The verb beside a weekday, or beside a day
@@ -15,64 +14,28 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from functools import cache, partial
 
 from edgemem.language import en_tense as tense
 from edgemem.language.en import NUMBER_WORDS
-
-__all__ = [
-    "DAY_TEXT",
-    "MONTHS",
-    "TIME_WORDS",
-    "UNCUT",
-    "absolute",
-    "day_text",
-    "moments",
-    "on_day",
-    "phrase",
-    "written",
-]
-
-MONTHS = (
-    "January February March April May June July August September October November December".split()
+from edgemem.language.en_calendar import (
+    A_DAY,
+    A_MONTH,
+    DAYS,
+    MONTHS,
+    add_months,
+    day_text,
+    month_number,
 )
-DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
-_MONTH_NUMBERS = {name[:3].lower(): number for number, name in enumerate(MONTHS, 1)}
+from edgemem.language.en_plain import plain_places
+
+__all__ = ["absolute", "moments", "phrase", "written"]
+
 _WEEKDAYS = {name[:3].lower(): number for number, name in enumerate(DAYS)}
 _NUMBERS = {word: n for n, word in enumerate(NUMBER_WORDS[:10], 1)}
 _NUMBERS |= {"a": 1, "an": 1, "couple": 2, "few": 3}
-
-# -- written dates ---------------------------------------------------------------------------
-
-A_MONTH = (
-    "Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?|"
-    "Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?"
-)
-_A_DAY = r"\d{1,2}(?:st|nd|rd|th)?"
-_MEASURE = (
-    r"(?:%|°[CF]?|percent|[kmcµn]?m|[kmµ]?g|km/h|mph|[kMGT]?B|[kMG]?Hz|[kM]?W|kWh|[mkc]?l|lbs?|oz|ft|"
-    r"(?:mile|kilomet(?:er|re)|met(?:er|re)|inche?|foot|feet|pound|kilo(?:gram)?|gram|ounce|"
-    r"lit(?:er|re)|gallon|cup|degree|dollar|euro|cent|second|minute|hour|day|night|week|weekend|"
-    r"month|year|decade|time|hundred|thousand|million|billion)s?|[ap]\.?m\.?|hrs?|mins?|secs?|"
-    r"(?:st|nd|rd|th))"
-)
-UNCUT = (
-    re.compile(  # dates with a month's name; a month alone is a word, or "may"
-        rf"(?=[\dJFMASOND])(?<!\w)(?:{_A_DAY}(?: of)? (?:{A_MONTH})\b\.?(?:,? \d{{4}}\b)?"
-        rf"|(?:{A_MONTH})\b\.? {_A_DAY}\b(?:,? \d{{4}}\b)?|(?:{A_MONTH})\b\.?,? \d{{4}}\b)"
-    ),
-    re.compile(rf"\d(?<![\w.,:/]\d)[\d.,:/]*(?:[ -]{_MEASURE})+(?!\w)"),
-)
-"""What may not be cut apart: dates, and numbers with their units."""
-TIME_WORDS = (
-    "yesterday today tonight tomorrow last next ago week weekend month year since recently just "
-    f"{' '.join(DAYS).lower()}"
-).split()
-"""Words by which a text says when something was or will be."""
-DAY_TEXT = rf"\d{{1,2}} (?:{'|'.join(MONTHS)}) \d{{1,4}}"
-"""A regular expression: a day as `day_text` writes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,30 +46,6 @@ class Moment:
     end: int
     text: str
     begins: date
-
-
-def day_text(day: date | str, *, named: bool = False) -> str:
-    """A day as people write it, the same on every platform: 7 May 2023.
-
-    day: a date or an ISO-8601 time. named: Sunday, 7 May 2023. Raises ValueError on other strings.
-    """
-    day = datetime.fromisoformat(day).date() if isinstance(day, str) else day
-    return f"{f'{DAYS[day.weekday()]}, ' * named}{day.day} {MONTHS[day.month - 1]} {day.year}"
-
-
-def on_day(when: str | None) -> str:
-    """The prefix of what was said on a day, as `HEAD` reads it: "On 7 May 2023, "; "" if None."""
-    return f"On {day_text(when)}, " if when else ""
-
-
-def month_number(name: str) -> int:
-    """January is 1, and so is jan. Raises KeyError on what only looks like a month: "Auguſt"."""
-    return _MONTH_NUMBERS[name[:3].lower()]
-
-
-def add_months(day: date, n: int) -> date:
-    years, month = divmod(day.year * 12 + day.month - 1 + n, 12)
-    return date(years, month + 1, 1)
 
 
 def earlier(day: date, n: int, unit: str) -> date:
@@ -150,7 +89,6 @@ UNIT = r"(day|week|fortnight|month|year)s?"
 LONG = {"day": timedelta(1), "week": timedelta(7), "fortnight": timedelta(14)}
 _WEEKDAY = rf"(?P<day>{'|'.join(DAYS)})"
 _SHORT_DAY = "mon|tues?|wed|thur?s?|fri|sat|sun"
-_SHORT_WEEKDAY = rf"(?P<day>{_SHORT_DAY})(?P<part>)(?!\w)"
 _PART = r"(?: (?P<part>morning|afternoon|evening|night))?"
 # "thursday, thursday the 22nd": said twice, it is one day.
 _SAID_TWICE = rf"{_WEEKDAY},? (?:(?:on )?(?P=day),? )?"
@@ -184,8 +122,8 @@ _NOT_EACH_WEEK = re.compile(rf"{_AT_A_TIME.pattern}| now\b|,? not\b", re.I)
 # Before these a day's name is no adjective: not "saturday job", "the 8th floor".
 _NO_NOUN = (
     rf"{_WHOLE}(?=\s*(?:$|[.,!?;)…\n]|[-–—] )| {_CLOCK}|"
-    r" (?:at|in|with|for|because|cause|cos|bc|and|but|so|if|when|then|the(?! \d)|i|i['’]\w+|we|he|"
-    r"she|they|you|it|my|our|his|her|to|from|until|till|around|about|by|after|before|too|as|via|"
+    r" (?:at|in|with|for|because|cause|cos|bc|and|n|but|so|if|when|then|the(?! \d)|i|i['’]\w+|we|"
+    r"he|she|they|you|it|my|our|his|her|to|from|until|till|around|about|by|after|before|too|as|via|"
     r"instead|again|noon|where|who|which|now|not)\b)"
 )
 # Not "on Friday week", "on Sunday league days", "on Monday in two weeks", "on Friday, 8 March".
@@ -211,7 +149,7 @@ _NO_DAY_AFTER = frozenset(
 )
 _RANGE = r"\s*(?:,|and|or|to|till|until|through|thru|[-–—/&+])\s*(?:on\s+|the\s+)?"
 _ANY_DAY = rf"(?:{'|'.join(DAYS)})s?"
-_NUMBERED = rf"(?:the )?(?:{_A_DAY}(?: of)? (?:{A_MONTH})|\d\d?(?:st|nd|rd|th)|(?:{A_MONTH}) \d)\b"
+_NUMBERED = rf"(?:the )?(?:{A_DAY}(?: of)? (?:{A_MONTH})|\d\d?(?:st|nd|rd|th)|(?:{A_MONTH}) \d)\b"
 _DAY_BEFORE = re.compile(
     rf"(?:{_ANY_DAY}(?:{_RANGE}|\s+)|(?<![\w.,:-])\d\d?{_SUFFIX}? ?[-–—] ?)$", re.I
 )
@@ -219,7 +157,7 @@ _DAY_AFTER = re.compile(rf"(?:{_RANGE}|\s+(?:on\s+)?)\b{_ANY_DAY}", re.I)
 _OTHER_DAY = re.compile(
     r"(?<!why not )(?:(?<=\bnot )|(?<=\bisn['’]t )|(?<=\binstead of )|(?<=\brather than ))"
     rf"(?:(?:on|for|this|next|the) )*(?:{_ANY_DAY}|{_SHORT_DAY})\b"
-    rf"(?:,? (?:the )?{_A_DAY}(?![\w:.]\d)(?: (?:of )?(?:{A_MONTH})\b(?: \d{{4}})?)?)?",
+    rf"(?:,? (?:the )?{A_DAY}(?![\w:.]\d)(?: (?:of )?(?:{A_MONTH})\b(?: \d{{4}})?)?)?",
     re.I,
 )
 """A weekday on which something is not: "it's Wednesday, not Thursday"."""
@@ -240,6 +178,7 @@ _RATE = re.compile(
 )
 # With these "in a day" is no day to come: "two pills in a day", "can read it in a day".
 _EACH = re.compile(rf"\b(?:can|does|{'|'.join(NUMBER_WORDS[1:20])}|\d+)\b", re.I)
+_IT_IS = re.compile(r"\bit(?: is|['’]?s| will be)$", re.I)
 _SENTENCE_ENDS = ("", ".", "!", "?")
 _BREAKS = (*_SENTENCE_ENDS, ",", ":", ";", "-", "–", "—", "(", ")", "\n")
 _STEP = {"last": -1, "past": -1, "this": 0, "next": 1, "coming": 1}
@@ -281,12 +220,15 @@ def _week_after(match: re.Match[str], said: date) -> _Found:
 
 
 def _exactly_from(match: re.Match[str], said: date) -> _Found:
-    """a week tomorrow; in four weeks today; ten years ago today"""
-    near, ago, coming = match["near"].lower(), match["ago"], match["in"]
-    if not {"yesterday": ago, "today": ago or coming}.get(near, True):
-        return None  # "it is two weeks today": since, or until?
+    """a week tomorrow; in four weeks today; ten years ago today; "the party is a week today"."""
+    near, back = match["near"].lower(), bool(match["ago"])
+    if near in ("today", "yesterday") and not (back or match["in"]):
+        back = near == "yesterday"
+        bare = _IT_IS.search(_lead(match.string, match.start()))
+        if bare or _tense(match) != (tense.PAST if back else tense.COMING):
+            return None  # "it is two weeks today": since, or until?
     day = said + timedelta(days={"yesterday": -1, "today": 0}.get(near, 1))
-    day = earlier(day, count(match, "count") * (1 if ago else -1), match["unit"].lower())
+    day = earlier(day, count(match, "count") * (1 if back else -1), match["unit"].lower())
     return f"on {day_text(day)}", day
 
 
@@ -484,13 +426,14 @@ def _is_title(match: re.Match[str]) -> bool:
     return inside and match[0].istitle()
 
 
-_TOMORROW = "(?:tomorrow|tmrw|tmw|tomm?orr?ow)"
+_TOMORROW = "(?:tomorrow|tomm?orr?ow)"
+_NO_WEEK = "(?<!week )(?<!weeks )(?<!fortnight )"  # such a day alone is not meant
 _NEAR_DAYS = (
     (-2, "(?:the )?day before yesterday"),
     (2, "(?:the )?day after tomorrow"),
-    (-1, rf"yesterday(?: morning| afternoon| evening| night)?|{_NOT_MINE}last night"),
+    (-1, rf"{_NO_WEEK}yesterday(?: morning| afternoon| evening| night)?|{_NOT_MINE}last night"),
     (1, f"{_TOMORROW}(?: morning| afternoon| evening| night)?"),
-    (0, "today|tonight|this (?:morning|afternoon|evening)"),
+    (0, rf"{_NO_WEEK}today|tonight|this (?:morning|afternoon|evening)"),
 )
 _RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
     (
@@ -512,7 +455,7 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
     ),
     (
         rf"(?<!days )(?<!times )(?<!once )(?<!twice )(?<!hours )(?<!work )\b(an?|one|two|three) "
-        rf"(week)s? on {_WEEKDAY}{_PART}{_WHOLE}",
+        rf"(week)s? (?:on )?{_WEEKDAY}{_PART}{_WHOLE}",
         _counted_from,
     ),
     (
@@ -534,10 +477,9 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
     (rf"{_NOT_MINE}\b(last|this|next) (weekend|week|month|year)\b", _step),
     (
         rf"{_NOT_MINE}\b(?:this )?(?P<step>last|this|next|past|coming) {_WEEKDAY}{_PART}\b"
-        r"(?! week\b)",
+        rf"(?! week\b|,? (?:the )?\d\d?{_SUFFIX}\b)",
         _named_weekday,
     ),
-    (rf"{_NOT_MINE}\b(?P<step>last|next) {_SHORT_WEEKDAY}", _named_weekday),
     (rf"{_ALONE}\b(?:on )?(?:the )?{_SPAN}(?: of)? {_MONTH}{_NO_YEAR}", _days_of_month),
     (rf"{_NO_DAY_BEFORE}\b(?:on )?{_MONTH}(?: the)? {_SPAN}{_NO_YEAR}", _days_of_month),
     (
@@ -555,9 +497,7 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
         _day_of_month,
     ),
     (rf"\bon {_WEEKDAY}{_PART}{_NO_NAME}", _weekday),
-    (rf"\bon {_SHORT_WEEKDAY}{_NO_NOUN}", _weekday),
     (rf"\b{_WEEKDAY}{_PART}{_NO_NOUN}", _bare_weekday),
-    (rf"\b{_SHORT_WEEKDAY}(?= {_CLOCK})", _bare_weekday),
 )
 
 
@@ -582,7 +522,7 @@ _WRITTEN_DAY = re.compile(rf"\b(\d{{1,2}})(?:st|nd|rd|th)? ({'|'.join(MONTHS)}),
 # Any match of a rule has one of these words. Most texts have none, which is quick to see.
 _ANY = re.compile(
     rf"\b(?:yesterday|{_TOMORROW}|today|tonight|ago|from|in|week|later|last|this|next|past|coming|{_ANY_DAY}|"
-    rf"on (?:{_SHORT_DAY})|\d{{1,2}}(?:st|nd|rd|th)?|{SPELLED_NTH})\b",
+    rf"\d{{1,2}}(?:st|nd|rd|th)?|{SPELLED_NTH})\b",
     re.IGNORECASE,
 )
 
@@ -594,6 +534,14 @@ def without_other_days(text: str) -> str:
 
 def moments(text: str, said_at: str) -> list[Moment]:
     """The relative dates of a text, in order. said_at: ISO-8601, when it was said."""
+    read, places = plain_places(text)
+    found = _moments(read, said_at)
+    if not places:
+        return found
+    return [replace(m, start=places[m.start], end=places[m.end - 1] + 1) for m in found]
+
+
+def _moments(text: str, said_at: str) -> list[Moment]:
     if _ANY.search(text) is None:
         return []
     text = without_other_days(text)
@@ -685,6 +633,8 @@ def _preposition(text: str, moment: Moment) -> str:
     if text[moment.start : moment.start + 3].lower() in ("on ", "in "):
         return ""  # "the hill we went to on Friday"
     word = _lead(text, moment.start).lower().rsplit(" ", 1)[-1]
+    if word == "in" and moment.text.startswith("on "):
+        return ""  # "she wants me in tomorrow"
     return word if word in _PREPOSITIONS else ""
 
 

@@ -27,18 +27,16 @@ from edgemem.language.en import (
     share,
     words,
 )
-from edgemem.language.en_dates import (
+from edgemem.language.en_calendar import (
     A_MONTH,
-    COUNT,
     DAYS,
     MONTHS,
-    absolute,
     add_months,
-    count,
     day_text,
     month_number,
-    without_other_days,
 )
+from edgemem.language.en_dates import COUNT, absolute, count, without_other_days
+from edgemem.language.en_plain import plain
 from edgemem.language.en_when import spelled_days
 from edgemem.language.other_dates import (
     NAMED_OR_NUMBERED,
@@ -91,7 +89,7 @@ _A_DAY = rf"(?:{'|'.join(DAYS)}|mon|tues?|wed|thur?s?|fri|sat|sun)"
 _A_NTH, _HOURS = r"\d\d?(?:st|nd|rd|th)\b", r"(?= \d\d?(?:[:.-]\d| ?[ap]\.?m\b))"
 # "booked for Thursday", "moved from the 19th to the 26th", "lunch sun 22nd", "party fri 9pm"
 _TO_DAY = re.compile(
-    rf"\b(?:(?:on|for|until|till|by|from|to) (?:the )?|(?:{_A_DAY}) (?=\d))"
+    rf"\b(?:(?:on|for|until|till|til|by|from|to) (?:the )?|(?:{_A_DAY}) (?=\d))"
     rf"(?P<to>{_A_NTH}|{_A_DAY}\b)"
     rf"|(?<!every )(?<!each )\b(?P<at>{_A_NTH}|{_A_DAY}){_HOURS}",
     re.I,
@@ -133,12 +131,19 @@ _AN_HOUR = re.compile(
     re.I,
 )
 _THE_WEEKEND = re.compile(r"\b(?:(?:at|on|over|for) )?the weekend$", re.I)
+_FREE = re.compile(rf"\b(free|busy) (?=(?:{'|'.join(DAYS)})\b)", re.I)
+_FOR = re.compile(rf"\b4 (?=the weekend|{_ONE_DAY})", re.I)  # "plans 4 saturday"
+_LOOKS = re.compile(
+    r"\b(?:what|how)(?:['’]?s| is| does| do)? my (?:(day)|(week|month|weekend)) look(?:ing)?"
+    r"(?: like)?$",
+    re.I,
+)
 _LENGTHS = {"day": 1, "week": 7, "month": 30}
 _OPEN = frozenset(
     "a about again agenda all am and any anything appointment appointments are at be been busy "
     "calendar coming diary did do does doing done else event events everything for free get give "
     "going got had happen happened happening happens has have i in is it list look looking me my "
-    "of on our planned planning plans please recap remind schedule scheduled show so something "
+    "of on our planned planning plans please r recap remind schedule scheduled show so something "
     "sum summarise summarize summary supposed tell that the then there this to up us was we were "
     "what what's whats will you".split()
 )
@@ -203,6 +208,7 @@ def told_days(text: str, said_at: str) -> list[Days]:
     >>> told_days("I'm off next week", "2026-05-20T10:00:00+00:00")
     [(datetime.date(2026, 5, 25), datetime.date(2026, 5, 31))]
     """
+    text = plain(text)
     elsewhere = NAMED_OR_NUMBERED.search(text) is not None
     if not (elsewhere or _DATED.search(text)):
         return []
@@ -228,6 +234,7 @@ def _told(text: str, said_at: str) -> list[Days]:
                     listed = _AND_TO.fullmatch(written, one.end(), other.start())
                     if listed and other["nth"] and not other["year"]:
                         dated += _days(other, said)
+                dated += [d for m in found if m["nth"] and not m["year"] for d in _days(m, said)]
                 break
         else:
             dated = [days for m in _WHEN.finditer(sentence) if m["nth"] for days in _days(m, said)]
@@ -313,7 +320,7 @@ def _without_days(said: Iterable[str]) -> set[str]:
 
 def told_weekdays(text: str) -> set[int]:
     """The weekdays that a text says to come again and again; Monday is 0."""
-    every = _EVERY.findall(days_in_english(text))
+    every = _EVERY.findall(days_in_english(plain(text)))
     names = (re.findall(_A_DAY, " ".join(found), re.I) for found in every)
     return {_number(name) for of_one in names for name in of_one}
 
@@ -335,7 +342,7 @@ def asked_days(question: str, now: str) -> Asked | None:
     """
     if len(question) > _LONGEST:
         return None
-    asked = spelled_days(asked_in_english(question)).strip(" ?!.")
+    asked = spelled_days(asked_in_english(plain(question))).strip(" ?!.")
     asked = _BETWEEN.sub("on ", _NUMBERS.sub(r"on \1-\2", _AN_HOUR.sub("", asked)))
     if (days := _LIST.search(asked)) is None:
         return _asked(asked, now)
@@ -360,7 +367,8 @@ def _asked(question: str, now: str) -> Asked | None:
         if not (left <= _OPEN and left & _ASKS):
             return None
         return Asked(today - timedelta(days=n * _LENGTHS[lately["unit"].lower()] - 1), today, True)
-    asked = _THE_WEEKEND.sub("this weekend", asked)
+    asked = _THE_WEEKEND.sub("this weekend", _FOR.sub("for ", asked))
+    asked = _FREE.sub(r"\1 on ", _LOOKS.sub(_looked_at, asked))
     asked = _DID_HAVE.sub(r"did \1 do", asked)  # "have" beside a date tells of what is to come
     past = _PAST.search(asked) is not None
     read = (absolute(text, now)[0] for text in (asked, f"there is {asked}"))
@@ -389,6 +397,11 @@ def _asked(question: str, now: str) -> Asked | None:
     if ahead and first < today <= last:  # the coming week, not what is left of this one
         first, last = today, today + (last - first)
     return Asked(first, last, past or last < today)
+
+
+def _looked_at(found: re.Match[str]) -> str:
+    """ "What's my week looking like" asks what there is this week."""
+    return "what do I have today" if found[1] else f"what do I have this {found[2]}"
 
 
 def _days(found: re.Match[str], today: date | None = None, *, past: bool = False) -> Iterator[Days]:

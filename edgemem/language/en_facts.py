@@ -23,7 +23,7 @@ from edgemem.language.en import (
     same_word,
     words,
 )
-from edgemem.language.en_dates import DAYS, MONTHS
+from edgemem.language.en_calendar import DAYS, MONTHS
 
 __all__ = [
     "Statement",
@@ -31,6 +31,7 @@ __all__ = [
     "asked_whom",
     "denies_alike",
     "in_third_person",
+    "is_introduced",
     "misreads",
     "named",
     "nicknames",
@@ -370,6 +371,30 @@ def named(question: str, texts: Iterable[str]) -> list[str]:
     weekdays."""
     names = set[str]().union(*map(proper_names, (question, *texts))) - _CALENDAR
     return [word for word in content_words(question) if word in names]
+
+
+_TITLE = rf"(?:{KIN}|called|named|mrs?|ms|miss|dr)"
+_ACTS = (
+    r"(?:(?:is|was|has|had|isnt|hasnt|wants|wanted|works|worked|lives|lived|said|says|told|text|texts"
+    r"|texted|rang|rings|came|comes|went|goes|gave|paid|asked|from)\b|(?:n|and) (?:i|me)\b)"
+)
+
+
+def is_introduced(name: str, texts: Iterable[str]) -> bool:
+    """Whether a text without capitals tells who somebody is, by kin or by what they do.
+
+    >>> is_introduced("donna", ["asked my boss donna 4 the day off"])
+    True
+    >>> is_introduced("pregnant", ["tash is pregnant", "im pregnant n tired"])
+    False
+    """
+    if name in STOP_WORDS or name.endswith(("ing", "ed")):
+        return False
+    word = re.escape(name)
+    told = re.compile(
+        rf"\b{_TITLE} (?:is )?{word}\b|(?:\A|[.!?,;] |\b(?:n|and|but|cos) ){word} {_ACTS}", re.I
+    )
+    return any(text[1:] == text[1:].lower() and told.search(text) for text in texts)
 
 
 def asked_whom(question: str) -> list[str]:

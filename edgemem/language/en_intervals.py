@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import Literal, NamedTuple
 
-from edgemem.language.en_dates import COUNT, UNIT, day_text
+from edgemem.language.en_calendar import day_text
+from edgemem.language.en_dates import COUNT, UNIT
 from edgemem.language.en_days import mentions, told_days
 from edgemem.language.en_when import counted
 

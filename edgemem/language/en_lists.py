@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from edgemem.language.en import NUMBER_WORDS
-from edgemem.language.en_dates import A_MONTH, MONTHS, SPELLED_NTH, spelled_nth
+from edgemem.language.en_calendar import A_MONTH, MONTHS
+from edgemem.language.en_dates import SPELLED_NTH, spelled_nth
 
 __all__ = ["LAST", "place_asked"]
 

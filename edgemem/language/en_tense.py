@@ -41,6 +41,15 @@ _PUT_OFF = re.compile(
 )
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W\d_]+)*")
 _SPLIT = re.compile(r"(?<=\w)(n['’]t|['’](?:s|ll|re|m|ve|d))$")
+_UNMARKED = {
+    f"{who}{verb}": (who, verb)
+    for verb, whose in {
+        "m": "i", "s": "he she that there who", "re": "they you", "ve": "i we they you",
+        "ll": "they you that",
+    }.items()
+    for who in whose.split()
+}  # fmt: skip
+"""Words typed without their apostrophe; not "were" and "well", which are others."""
 _SUBJECT = re.compile(r"\b(?:i|he|she|we|they|you|it|my|his|her|our|their)\b", re.I)
 # With these a weekday or a day of the month recurs.
 _HABIT = re.compile(
@@ -215,6 +224,8 @@ def _words(part: str) -> list[tuple[str, bool]]:
         if short and short[1] != "n't" and word.lower() != "let's":
             found.append((word[: short.start()].lower(), word[:1].isupper()))
             found.append((short[1][1:].lower(), False))
+        elif word.lower() in _UNMARKED:  # "hes sending somebody"
+            found += ((part, False) for part in _UNMARKED[word.lower()])
         else:
             found.append((word.lower(), word[:1].isupper() and word != "I"))
     return found

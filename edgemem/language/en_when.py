@@ -11,19 +11,8 @@ from datetime import date, datetime
 from functools import partial
 
 from edgemem.language.en import NUMBER_WORDS
-from edgemem.language.en_dates import (
-    A_MONTH,
-    COUNT,
-    DAYS,
-    MONTHS,
-    SPELLED_NTH,
-    UNIT,
-    count,
-    day_text,
-    earlier,
-    month_number,
-    spelled_nth,
-)
+from edgemem.language.en_calendar import A_MONTH, DAYS, MONTHS, day_text, month_number
+from edgemem.language.en_dates import COUNT, SPELLED_NTH, UNIT, count, earlier, spelled_nth
 from edgemem.language.en_tense import COMING, direction, is_perfect
 from edgemem.language.other_dates import days_in_english
 

@@ -96,7 +96,8 @@ _COMMON_WORDS = frozenset(
     womit wofür wogegen wovor woraus wem wen wessen wurde wird werden hatte haben der das dem
     ein eine einen einem einer ich wir ihr sie mich mein meine meinem meiner auf aus bei vom zum zur
     für über sich nach
-    het een niet zijn wat waar wanneer waarom welk welke mijn ik heeft naar voor ook
+    het een niet zijn wat waar wanneer waarom welk welke mijn ik heeft naar voor ook hij zij jij wij
+    heb hebt wordt gaat doet moet eet onze jouw
     och är inte vad vem var när varför hur vilken vilket jag mitt på av som och ikke hvad hvem hvor
     hvorfor hvordan jeg hva
     qué cuál cuáles quién quiénes cómo cuándo dónde adónde cuánto cuánta cuántos cuántas que una
@@ -107,6 +108,8 @@ _COMMON_WORDS = frozenset(
     nie kto gdzie kiedy dlaczego jaki jaka jakie który która się mój moja jestem czy
     bir nerede nasıl neden hangi benim mı değil için""".split()
 )
+_HASTY = frozenset(("wat", "wen"))
+"""What and when, as English is typed in haste: they alone make no other language."""
 _WAS_HAT = re.compile(r"\bwas (?:hat|habe|hast|macht)\b", re.I)  # "was" and "hat" are English, too
 _ENGLISH_WORDS = STOP_WORDS - set("a am an as do has he i in me no on so to was will".split())
 """English stop words, without those that other languages have, too."""
@@ -194,7 +197,8 @@ def is_other_language(text: str) -> bool:
     query of key words alone counts as English.
     """
     said = words(text)
-    other = sum(word in _COMMON_WORDS for word in said)
+    foreign = [word for word in said if word in _COMMON_WORDS]
+    other = 0 if _HASTY.issuperset(foreign) else len(foreign)
     english = sum(word in _ENGLISH_WORDS for word in said)
     return other > english or is_other_script(text) or bool(_WAS_HAT.search(text))
 

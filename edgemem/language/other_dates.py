@@ -11,7 +11,7 @@ import re
 from contextlib import suppress
 from datetime import date
 
-from edgemem.language.en_dates import A_MONTH, DAYS, MONTHS
+from edgemem.language.en_calendar import A_MONTH, DAYS, MONTHS
 
 __all__ = ["NAMED_OR_NUMBERED", "asked_in_english", "days_in_english", "forms_of"]
 

@@ -91,7 +91,7 @@ _CLOCK = 0.42  # cosine from which a question is about the day or the time
 
 def asked_at(question: str, said_at: str) -> str | None:
     """The time that a question about the past asks about, ISO-8601 UTC; None if it names none."""
-    day = language.asked_day(question, local_time(said_at))
+    day = language.asked_day(language.plain(question), local_time(said_at))
     return None if day is None else at_day(day, hour=12)
 
 
@@ -124,21 +124,24 @@ def search(
                 return replace(hits, items=tuple(once[:most]))
             n *= 4
 
-    hits = found(text)
+    query = _as_searched(text)
+    hits = found(query)
     more: list[Hit] = []
     at = said_at and asked_at(text, said_at)
     if at is not None:  # the memories valid then, and what was said about them later
-        then = found(text, at)
+        then = found(query, at)
         more, hits = [*then], replace(hits, relations=then.relations)
     if before:
         said = " ".join(turn.content.partition("\n\n")[0] for turn in before)
-        more += (hit for hit in found(f"{said[-_LEADING_CHARS:]} {text}") if hit.memory not in said)
+        more += (
+            hit for hit in found(f"{said[-_LEADING_CHARS:]} {query}") if hit.memory not in said
+        )
     best: dict[str, Hit] = {}
     for hit in [*hits, *more]:
         best[hit.id] = max(hit, best.get(hit.id, hit), key=lambda h: h.score)
     ranked = _said_once(memory, sorted(best.values(), key=lambda hit: -hit.score))
-    year = said_at and language.asked_year(text, local_time(said_at))
-    if year and language.asks_when(text):
+    year = said_at and language.asked_year(query, local_time(said_at))
+    if year and language.asks_when(query):
         ranked = _of_year(ranked, year) or ranked
     return replace(hits, items=tuple(ranked[:most]))
 
@@ -169,6 +172,16 @@ def _said_once(memory: Memory, hits: Sequence[Hit]) -> list[Hit]:
         if (hit.valid_from or "") > (best.valid_from or ""):
             kept[key] = replace(hit, score=max(hit.score, best.score))
     return list(kept.values())
+
+
+def _as_searched(text: str) -> str:
+    """The plain form of a text, and those of its own words that are not in it: what was typed in
+    haste may be looked for among memories of either kind."""
+    plain = language.plain(text)
+    if plain == text:
+        return text
+    known = {*language.words(plain)}
+    return " ".join([plain, *(w for w in language.content_words(text) if w not in known)])
 
 
 def recall(
@@ -498,7 +511,9 @@ def told_of(
     if not (whom := language.asked_whom(question)):
         return ()
     found = evidence_of(memory, None, _that_tell(memory, hits))
-    if not {*whom} <= {*language.named(question, (evidence.text for evidence in found))}:
+    texts = [evidence.text for evidence in found]
+    unnamed = {*whom} - {*language.named(question, texts)}
+    if not all(language.is_introduced(word, texts) for word in unnamed):
         return ()
     return _oldest_first([e for e in found if language.share(whom, e.text) > 0][:most])
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from edgemem.language import plain
 from edgemem.pipeline import recall
 from edgemem.results import Evidence, Hit, Message, SearchResults
 from edgemem.runtime.generation import Generation, Options
@@ -15,7 +16,7 @@ from edgemem.runtime.vocabulary import Pixels
 from edgemem.stages import generation
 from edgemem.stages.intent import TASKS, Intent, Want
 
-__all__ = ["Decided", "Turn", "Way", "without_model"]
+__all__ = ["Decided", "Turn", "Way", "plain", "without_model"]
 
 Way = Literal["answer", "converse", "quote"]
 """How a message is answered. answer: by an expert for short answers. converse: in a conversation.
@@ -45,13 +46,15 @@ class Turn:
 class Decided:
     """A message, and what was decided about it before it is answered.
 
-    hits: what the search found. evidence: the memories to answer from. unknown: the answer if no
-    memory tells. pixels: images that the message is about, for a model that sees. photos: the
-    memories of these images. counted: an answer computed from the days of the evidence. answered:
-    an expert's answer, which replaces the conversing model's.
+    read: the text as it is answered from memory, with chat spellings written out. hits: what the
+    search found. evidence: the memories to answer from. unknown: the answer if no memory tells.
+    pixels: images that the message is about, for a model that sees. photos: the memories of these
+    images. counted: an answer computed from the days of the evidence. answered: an expert's answer,
+    which replaces the conversing model's.
     """
 
     text: str
+    read: str
     said_at: str
     hits: SearchResults
     way: Way

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import ModelError
-from edgemem.language import asks, refers_back, sentences
+from edgemem.language import asks, plain, refers_back, sentences
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.encoder import softmax
 from edgemem.runtime.engine import Engine
@@ -124,8 +124,10 @@ def intent(
 
     caption: whether it came with images that the model does not see; then it tells, unless it asks.
     The regression decides if there is no expert. If the expert fails, the regression decides too,
-    and the message counts as telling. Raises what the embedder raises.
+    and the message counts as telling. Chat spellings are read in their plain form. Raises what the
+    embedder raises.
     """
+    text, before = plain(text), plain(before)
     if caption and not asks(text):
         return Intent(None, tells=True)
     logits = _logits(embedder, text)
@@ -219,7 +221,7 @@ def decided(
 def _logits(embedder: Embedder, text: str) -> FloatArray:
     """A message's logits, as `decided` reads them. If the embedder is not that of the weights, the
     words alone decide."""
-    weights = shipped()
+    weights, text = shipped(), plain(text)
     buckets, values = features(text)
     logits = weights.bias + values @ weights.words[buckets]
     if embedder.model_id == weights.embedder:

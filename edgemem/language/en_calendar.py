@@ -1,0 +1,70 @@
+"""English: the names of months and days, and how a day is written.
+
+Knows the calendar; nothing of what is said on a day, nor when (`en_dates`).
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date, datetime
+
+__all__ = ["DAY_TEXT", "MONTHS", "TIME_WORDS", "UNCUT", "day_text", "on_day"]
+
+MONTHS = (
+    "January February March April May June July August September October November December".split()
+)
+DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+_MONTH_NUMBERS = {name[:3].lower(): number for number, name in enumerate(MONTHS, 1)}
+
+A_MONTH = (
+    "Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?|"
+    "Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?"
+)
+A_DAY = r"\d{1,2}(?:st|nd|rd|th)?"
+_MEASURE = (
+    r"(?:%|°[CF]?|percent|[kmcµn]?m|[kmµ]?g|km/h|mph|[kMGT]?B|[kMG]?Hz|[kM]?W|kWh|[mkc]?l|lbs?|oz|ft|"
+    r"(?:mile|kilomet(?:er|re)|met(?:er|re)|inche?|foot|feet|pound|kilo(?:gram)?|gram|ounce|"
+    r"lit(?:er|re)|gallon|cup|degree|dollar|euro|cent|second|minute|hour|day|night|week|weekend|"
+    r"month|year|decade|time|hundred|thousand|million|billion)s?|[ap]\.?m\.?|hrs?|mins?|secs?|"
+    r"(?:st|nd|rd|th))"
+)
+UNCUT = (
+    re.compile(  # dates with a month's name; a month alone is a word, or "may"
+        rf"(?=[\dJFMASOND])(?<!\w)(?:{A_DAY}(?: of)? (?:{A_MONTH})\b\.?(?:,? \d{{4}}\b)?"
+        rf"|(?:{A_MONTH})\b\.? {A_DAY}\b(?:,? \d{{4}}\b)?|(?:{A_MONTH})\b\.?,? \d{{4}}\b)"
+    ),
+    re.compile(rf"\d(?<![\w.,:/]\d)[\d.,:/]*(?:[ -]{_MEASURE})+(?!\w)"),
+)
+"""What may not be cut apart: dates, and numbers with their units."""
+TIME_WORDS = (
+    "yesterday today tonight tomorrow last next ago week weekend month year since recently just "
+    f"{' '.join(DAYS).lower()}"
+).split()
+"""Words by which a text says when something was or will be."""
+DAY_TEXT = rf"\d{{1,2}} (?:{'|'.join(MONTHS)}) \d{{1,4}}"
+"""A regular expression: a day as `day_text` writes it."""
+
+
+def day_text(day: date | str, *, named: bool = False) -> str:
+    """A day as people write it, the same on every platform: 7 May 2023.
+
+    day: a date or an ISO-8601 time. named: Sunday, 7 May 2023. Raises ValueError on other strings.
+    """
+    day = datetime.fromisoformat(day).date() if isinstance(day, str) else day
+    return f"{f'{DAYS[day.weekday()]}, ' * named}{day.day} {MONTHS[day.month - 1]} {day.year}"
+
+
+def on_day(when: str | None) -> str:
+    """The prefix of what was said on a day, as `HEAD` reads it: "On 7 May 2023, "; "" if None."""
+    return f"On {day_text(when)}, " if when else ""
+
+
+def month_number(name: str) -> int:
+    """January is 1, and so is jan. Raises KeyError on what only looks like a month: "Auguſt"."""
+    return _MONTH_NUMBERS[name[:3].lower()]
+
+
+def add_months(day: date, n: int) -> date:
+    """The first day of the month that is `n` months away."""
+    years, month = divmod(day.year * 12 + day.month - 1 + n, 12)
+    return date(years, month + 1, 1)
