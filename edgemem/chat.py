@@ -5,7 +5,8 @@ can do (runtime/experts.py) decides how:
 
 - An expert for short answers answers questions about facts. A model without one has the bundled
   model's beside it. This expert answers for a small model. For a larger one it answers where it is
-  sure, or says that no memory tells. A model of HEEDS_PARAMS or more answers by itself.
+  sure and that one has no doubt, or says that no memory tells. A model of HEEDS_PARAMS or more
+  answers by itself.
 - A model with an expert for replies, or an instruct model, has a conversation. The memories are
   dated notes beside the message. For an instruct model below HEEDS_PARAMS the bundled one
   acknowledges a message that only tells. If a client gave instructions or options, the model does
@@ -463,7 +464,7 @@ class Chat:
         except ModelError:  # the conversing model is asked instead
             return asked
         if not confirmed:
-            told = recall.quotes(self.memory, asked.text, recall.sources(evidence))
+            told = recall.quotes(self.memory, asked.read, recall.sources(evidence))
             if not told:
                 return replace(asked, answered=replace(said, text=asked.unknown), evidence=())
             said = replace(said, text=generation.unsure(told))

@@ -119,7 +119,7 @@ def agenda(
 
 def _candidates(memory: Memory, scope: Scope, asked: Asked) -> list[int]:
     """The rowids of memories that may tell of these days: those told about then, and of the others
-    those with the name of one of the months or of a weekly day."""
+    those that name one of the months or a weekly day, or call something off."""
     begins = max(asked.first, date.min + _NEAR[0]) - _NEAR[0]
     ends = min(asked.last, date.max - _NEAR[1]) + _NEAR[1]
     names = naming(asked.first, asked.last)
@@ -162,8 +162,8 @@ def _told(text: str, when: str, asked: Asked) -> list[_Line]:
         near = [max(a, first) for a, b in named if a <= last and b >= first and b - a <= length]
         again = told_weekdays(sentence) if week and not named else ()
         near += [day for day in week if day.weekday() in again]
-        then = past and not named and first <= said <= last
-        then = then and len(content_words(sentence)) >= _TELLING
+        tells = len(content_words(sentence)) >= _TELLING
+        then = past and not named and first <= said <= last and tells
         if near or then:
             told = f"{before} {sentence}" if before and says_only_when(sentence) else sentence
             found.append(_Line(min(near, default=said), bool(near), told))
