@@ -183,9 +183,9 @@ def _fitting(
 def confirms(engine: Engine, question: str, memories: Sequence[Evidence], answer: str) -> bool:
     """Whether an instruct model holds an expert's answer from memories for likelier than NOT_KNOWN.
 
-    The answer counts as it is, with capitals, and without weekdays, for it is spelled as it was
-    told ("mill road"). A length of time until a day always counts: the expert named the day, and
-    the rest is computed.
+    The answer counts as it is, with one capital or several, and without weekdays, for it is spelled
+    as it was told ("mill road"). A length of time until a day always counts: the expert named the
+    day, and the rest is computed.
     """
     if language.counts_down(question):
         return True
@@ -196,9 +196,9 @@ def confirms(engine: Engine, question: str, memories: Sequence[Evidence], answer
         return [{"role": "system", "content": _CHECK_PROMPT}, {"role": "user", "content": asked}]
 
     prompt = write(_fitting(engine, write, memories, EXPERT_ANSWER_TOKENS))
-    words = answer.split()
-    capitals = " ".join(word[:1].upper() + word[1:] for word in words)
-    spelled = {" ".join(words), capitals, language.unnamed_days(capitals)}
+    said = " ".join(answer.split())
+    named = " ".join(word[:1].upper() + word[1:] for word in said.split())
+    spelled = {said, said[:1].upper() + said[1:], named, language.unnamed_days(named)}
 
     def log_p(text: str) -> float:
         return float(engine.log_probs(prompt, text).sum())
