@@ -244,6 +244,8 @@ def test_a_day_lists_what_was_told_of_it_and_what_became_of_that(memory: Memory)
         "La boda es el 3 de diciembre de 2026.",
         "I have yoga every Thursday.",
         "Thursdays are for choir.",
+        "We fly in 73 weeks.",
+        "Wedding on 3 decembr 2026",
     ],
 )
 def test_a_day_that_was_named_long_before_is_listed(memory: Memory, told: str) -> None:
@@ -362,6 +364,16 @@ def test_an_edited_or_deleted_plan_is_listed_as_it_is_now(memory: Memory) -> Non
     assert listed(memory, "What do I have on Saturday?") == [
         "Lunch with Ann is on Saturday 21 November 2026."
     ]
+
+
+def test_a_fact_that_was_edited_long_after_it_was_told_is_listed() -> None:
+    said = "I have lunch with Ann soon."
+    with quick(engine=FakeEngine(facts={said: "{} has lunch with Ann soon"})) as memory:
+        _, fact = memory.add(said, user_id="default", timestamp="2024-01-16T10:00:00Z")
+        with patch("edgemem.pipeline.ingest.utc_now", return_value="2026-11-17T10:00:00.000+00:00"):
+            memory.update(fact.id, "User has lunch with Ann tomorrow")
+        assert len(listed(memory, "What do I have today?")) == 1
+        assert NOTHING_FOUND not in listed(memory, "What do I have today?")
 
 
 @pytest.mark.parametrize("now", ["2100-01-01T10:00:00.000+00:00", "2026-11-01T10:00:00.000+00:00"])

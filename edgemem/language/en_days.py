@@ -35,7 +35,7 @@ from edgemem.language.en_calendar import (
     day_text,
     month_number,
 )
-from edgemem.language.en_dates import COUNT, absolute, count, without_other_days
+from edgemem.language.en_dates import COUNT, UNIT, absolute, count, without_other_days
 from edgemem.language.en_plain import plain
 from edgemem.language.en_when import spelled_days
 from edgemem.language.other_dates import (
@@ -164,6 +164,7 @@ _CALLED_OFF = re.compile(
     r"|(?:\b(?:is|are|was)|['’]s) off\b",
     re.I,
 )
+_FROM_NOW = rf"\bin (?:exactly |about )?{COUNT} {UNIT}\b|\b{UNIT} (?:ago|from|today|tomorrow)\b"
 _CALLING_OFF = frozenset(
     "anymore going coming happening instead called cancelled canceled gave given giving".split()
 )
@@ -301,8 +302,11 @@ def calls_off(text: str, plan: str) -> bool:
 
 
 def naming(first: date, last: date) -> re.Pattern[str]:
-    """A pattern of texts that may name one of these days, or call something off."""
-    return re.compile(f"{forms_of(first, last)}|{_CALLED_OFF.pattern}", re.I)
+    """A pattern of texts that may name one of these days, or call something off.
+
+    Among the others are lengths of time from when they were told ("in 40 weeks", "a year today").
+    """
+    return re.compile(f"{forms_of(first, last)}|{_FROM_NOW}|{_CALLED_OFF.pattern}", re.I)
 
 
 def subjects(text: str) -> set[str]:
