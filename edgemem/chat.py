@@ -465,6 +465,7 @@ class Chat:
             return asked
         if not confirmed:
             told = recall.quotes(self.memory, asked.read, recall.sources(evidence))
+            told = told or tuple(e for e in evidence if e.source is None)  # said here, or the day
             if not told:
                 return replace(asked, answered=replace(said, text=asked.unknown), evidence=())
             said = replace(said, text=generation.unsure(told))

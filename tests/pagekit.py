@@ -19,7 +19,7 @@ class Page:
         self.driver, self.base = driver, base
 
     def go(self, fragment: str) -> None:
-        """Open the page. On a busy machine Chromium now and then never ends to load in a new tab."""
+        """Open the page. On a busy machine Chromium may never end to load in a new tab."""
         self.driver.set_page_load_timeout(30)
         try:
             self.driver.get(self.base + fragment)

@@ -229,6 +229,15 @@ def test_an_answer_that_the_model_that_talks_doubts_gives_way_to_what_was_told(
     assert say(chat, "How many days till my cat's birthday?").text == fake.doubts
 
 
+def test_a_doubted_answer_from_what_is_not_stored_gives_way_to_that_and_not_to_nothing(
+    chat, memory, fake, judge
+):
+    "".join(chat.send(CAT, remember=False))
+    judge.log_p, fake.doubts = math.log(0.9), "Tom"
+    told = "".join(chat.send("What is my cat called?", remember=False))
+    assert CAT in told
+
+
 def test_what_this_conversation_told_is_not_refused_unseen(chat, judge):
     say(chat, CAT, remember=False)
     say(chat, "What is my cat called?", remember=False)

@@ -394,6 +394,17 @@ def test_erase_matching_takes_all_that_has_a_name(run: Run, home: Path) -> None:
     assert not any(b"mint" in file.read_bytes() for file in home.iterdir())
 
 
+def test_erase_matching_takes_what_had_the_name_before_an_edit(run: Run, home: Path) -> None:
+    edited, accent = added(run, "My brother Benjamin lives in Rome.", "Jose\u0301 O’Neil came.")
+    run("update", edited, "My brother lives in Rome.")
+    gone = results(run("erase", "--matching", "benjamin", "--yes", "--json"))
+    assert [row["id"] for row in gone] == [edited]
+    assert not any(b"Benjamin" in file.read_bytes() for file in home.iterdir())
+    gone = results(run("erase", "--matching", "jos\u00e9 o'neil", "--yes", "--json"))
+    assert [row["id"] for row in gone] == [accent]
+    assert results(run("erase", "--matching", "nobody", "--yes", "--json")) == []
+
+
 def test_delete_says_that_the_words_of_a_fact_stay(run: Run, stand_in: StandIn) -> None:
     stand_in(FakeEngine(facts={CAT: "{}'s cat is called Tom"}))
     turn, fact = results(run("add", CAT, "--json"))

@@ -344,6 +344,10 @@ def test_a_correction_tells_the_day_that_holds(said: str, expected: str) -> None
         "got the dentist on friday",
         "I go once a week on Monday",
         "it is two weeks today",
+        "the baby is two weeks today",
+        "we're 12 weeks today",
+        "it's two weeks Monday since she left",
+        "I had two weeks Monday to Friday",
         "we have been here a week today",
         "I have it since last Friday week",
         # come again

@@ -54,6 +54,9 @@ def test_chat_spellings_are_written_out(typed: str, written: str) -> None:
         "wat wil hij eten op zondag",  # Dutch
         "wen treffe ich morgen",  # German
         "mon ami tue le temps avec moi",
+        "see example.org/?u=2day&ur=wk or set u=3",
+        "the wen is a cyst",
+        "I had lunch with Sun at 1.",
     ],
 )
 def test_what_may_be_meant_so_is_left(text: str) -> None:

@@ -495,6 +495,22 @@ def test_when_in_a_year_finds_what_was_told_in_it_or_names_it(memory):
 
 
 @pytest.mark.parametrize(
+    ("question", "told"),
+    [
+        ("When did I have my flu jab in 2024?", "2024-10-12"),
+        ("When was my flu jab last year?", "2025-10-22"),
+        ("When was my flu jab this year?", "2026-10-07"),
+        ("What did I do at Boots in October 2024?", "2024-10-12"),
+        ("When was my flu jab?", "2026-10-07"),
+    ],
+)
+def test_of_what_is_said_every_year_the_time_that_is_asked_about_is_found(memory, question, told):
+    for day in ("2024-10-12", "2025-10-22", "2026-10-07"):
+        tell(memory, "Flu jab at Boots today, arm like lead.", f"{day}T09:00Z")
+    assert [when for _, when in found_by(memory, question)] == [told]
+
+
+@pytest.mark.parametrize(
     ("name", "told"),
     [
         ("donna", "asked my boss donna 4 the day off n she said yeh fine"),

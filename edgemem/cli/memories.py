@@ -17,7 +17,7 @@ from edgemem.config import load_settings
 from edgemem.errors import EdgememError, InputError, StoreFull, StoreLocked
 from edgemem.pipeline import importers
 from edgemem.pipeline.importers import IMPORT_ID
-from edgemem.results import Hit, MemoryItem, MemoryList, Relation, Scope, local_time
+from edgemem.results import Erased, Hit, MemoryItem, MemoryList, Relation, Scope, local_time
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
@@ -324,7 +324,8 @@ def erase(
             said = [turn.content for turn in memory.store.recent_turns(Scope(**scope), limit=None)]
         else:
             if matching is not None and not (ids := tuple(ui.having(memory, matching, scope))):
-                ui.note(f"Nothing of {ui.who(scope)} has the words {matching!r}.")
+                nothing = f"Nothing of {ui.who(scope)} has the words {matching!r}."
+                ui.print_result(Erased().to_dict(), remark=nothing)
                 return
             said = ui.erase_preview(memory, ids, shown=not yes)
             if not yes:

@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import sys
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -461,16 +462,28 @@ def erase_preview(memory: Memory, ids: Sequence[str], *, shown: bool = True) -> 
 
 
 def having(memory: Memory, words: str, scope: Mapping[str, Any]) -> list[str]:
-    """Returns the ids of all memories of a scope that have these words side by side, in any case;
-    of ended, expired and deleted ones, too."""
+    """Returns the ids of all memories of a scope that have, or had before an edit, these words side
+    by side, in any case; of ended, expired and deleted ones, too."""
     from edgemem.store.store import browse
 
-    sought = r"\W+".join(map(re.escape, words.casefold().split()))
+    sought = r"\W+".join(map(re.escape, _folded(words).split()))
     if not sought:
         raise click.UsageError("Give at least one word to look for.")
     pattern = re.compile(rf"(?<!\w){sought}(?!\w)")
+
+    def texts(item: MemoryItem) -> Iterator[str]:
+        yield item.memory
+        if item.updated_at != item.created_at:
+            yield from (row["old_memory"] or "" for row in memory.history(item.id))
+
     found = browse(memory.store, Scope(**scope), state="all", limit=2**62)
-    return [one.item.id for one in found if pattern.search(one.item.memory.casefold())]
+    items = (one.item for one in found)
+    return [item.id for item in items if any(pattern.search(_folded(t)) for t in texts(item))]
+
+
+def _folded(text: str) -> str:
+    """A text as words are compared: in one case, with one form of each accent and apostrophe."""
+    return unicodedata.normalize("NFC", text.replace("’", "'").casefold())
 
 
 def _first(noun: str, lines: Sequence[str]) -> None:

@@ -178,7 +178,11 @@ _RATE = re.compile(
 )
 # With these "in a day" is no day to come: "two pills in a day", "can read it in a day".
 _EACH = re.compile(rf"\b(?:can|does|{'|'.join(NUMBER_WORDS[1:20])}|\d+)\b", re.I)
-_IT_IS = re.compile(r"\bit(?: is|['’]?s| will be)$", re.I)
+_IT_IS = re.compile(  # or an age: "the baby is two weeks today"
+    r"\b(?:(?:it|i|we|s?he|they|baby|puppy|kitten|twins)(?: am| is| are|['’](?:s|m|re)| will be)"
+    r"|its|im)$",
+    re.I,
+)
 _SENTENCE_ENDS = ("", ".", "!", "?")
 _BREAKS = (*_SENTENCE_ENDS, ",", ":", ";", "-", "–", "—", "(", ")", "\n")
 _STEP = {"last": -1, "past": -1, "this": 0, "next": 1, "coming": 1}
@@ -455,7 +459,7 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
     ),
     (
         rf"(?<!days )(?<!times )(?<!once )(?<!twice )(?<!hours )(?<!work )\b(an?|one|two|three) "
-        rf"(week)s? (?:on )?{_WEEKDAY}{_PART}{_WHOLE}",
+        rf"(week)s? (?:on )?{_WEEKDAY}{_PART}{_WHOLE}(?! (?:to|till?|until|since)\b)",
         _counted_from,
     ),
     (

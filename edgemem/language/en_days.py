@@ -35,7 +35,7 @@ from edgemem.language.en_calendar import (
     day_text,
     month_number,
 )
-from edgemem.language.en_dates import COUNT, absolute, count, without_other_days
+from edgemem.language.en_dates import COUNT, UNIT, absolute, count, without_other_days
 from edgemem.language.en_plain import plain
 from edgemem.language.en_when import spelled_days
 from edgemem.language.other_dates import (
@@ -80,6 +80,7 @@ _WHEN = re.compile(
     rf"\b(?P<month>{A_MONTH})\b(?:,? (?P<year>\d{{4}})\b)?",
     re.I,
 )
+_MONTH_FIRST = re.compile(rf"\b({A_MONTH})\b\.? (\d\d?)(?:st|nd|rd|th)?,? (?=\d{{4}}\b)", re.I)
 _DATED = re.compile(
     rf"\b(?:(?:{'|'.join(DAYS)})s?|mon|tues?|wed|thur?s?|fri|sat|sun|{A_MONTH}|today|tonight|tom\w+|tm\w+|"
     r"yesterday|week(?:end)?s?|fortnight|months?|days?|ago|year|\d\d?(?:st|nd|rd|th)|\d{4})\b",
@@ -164,6 +165,7 @@ _CALLED_OFF = re.compile(
     r"|(?:\b(?:is|are|was)|['’]s) off\b",
     re.I,
 )
+_FROM_NOW = rf"\bin (?:exactly |about )?{COUNT} {UNIT}\b|\b{UNIT} (?:ago|from|today|tomorrow)\b"
 _CALLING_OFF = frozenset(
     "anymore going coming happening instead called cancelled canceled gave given giving".split()
 )
@@ -208,7 +210,7 @@ def told_days(text: str, said_at: str) -> list[Days]:
     >>> told_days("I'm off next week", "2026-05-20T10:00:00+00:00")
     [(datetime.date(2026, 5, 25), datetime.date(2026, 5, 31))]
     """
-    text = plain(text)
+    text = _MONTH_FIRST.sub(r"\2 \1 ", plain(text))
     elsewhere = NAMED_OR_NUMBERED.search(text) is not None
     if not (elsewhere or _DATED.search(text)):
         return []
@@ -301,8 +303,11 @@ def calls_off(text: str, plan: str) -> bool:
 
 
 def naming(first: date, last: date) -> re.Pattern[str]:
-    """A pattern of texts that may name one of these days, or call something off."""
-    return re.compile(f"{forms_of(first, last)}|{_CALLED_OFF.pattern}", re.I)
+    """A pattern of texts that may name one of these days, or call something off.
+
+    Among the others are lengths of time from when they were told ("in 40 weeks", "a year today").
+    """
+    return re.compile(f"{forms_of(first, last)}|{_FROM_NOW}|{_CALLED_OFF.pattern}", re.I)
 
 
 def subjects(text: str) -> set[str]:
@@ -342,7 +347,8 @@ def asked_days(question: str, now: str) -> Asked | None:
     """
     if len(question) > _LONGEST:
         return None
-    asked = spelled_days(asked_in_english(plain(question))).strip(" ?!.")
+    asked = _MONTH_FIRST.sub(r"\2 \1 ", asked_in_english(plain(question)))
+    asked = spelled_days(asked).strip(" ?!.")
     asked = _BETWEEN.sub("on ", _NUMBERS.sub(r"on \1-\2", _AN_HOUR.sub("", asked)))
     if (days := _LIST.search(asked)) is None:
         return _asked(asked, now)

@@ -123,7 +123,7 @@ _OF = frozenset(
     "a an the my your his her our their its some no much more hot warm strong full bright low of "
     "under".split()
 )
-_NO_DAY_AFTER = _OF | frozenset("be been being are was were am get getting newly".split())
+_NO_DAY_AFTER = _OF | frozenset("be been being are was were am get getting newly with".split())
 _NO_LIST = _OF | (_WHOM - {"and"})
 _NO_MON = frozenset("hey yeah yea yes ya no oh ok mate".split())  # "hey mon"
 _SUN_AFTER = frozenset(("for", "from", "to", "each", "every"))
@@ -272,9 +272,9 @@ def _alone(text: str, start: int, end: int) -> bool:
     """Whether a word is no part of a compound, an address or an abbreviation."""
     before, after = text[max(0, start - 2) : start], text[end : end + 2]
     return not (
-        before[-1:] in tuple("@/#&'’-_$£€\\")
+        before[-1:] in tuple("@/#&'’-_=$£€\\")
         or (before[-1:] in tuple(".:") and before[:1].isalnum())
-        or after[:1] in tuple("@/&-_\\")
+        or after[:1] in tuple("@/&-_=\\")
         or (after[:1] in tuple(".:") and after[1:].isalnum())
     )
 
@@ -299,7 +299,7 @@ def _spelled(
     word = said[i]
     after = said[i + 1] if _next_to(text, spans, i) else ""
     if word == "wen":
-        return "when" if after in _WHEN else None
+        return "when" if after in _WHEN and _before(text, spans, said, i) not in _OF else None
     if word == "were":
         return "where" if after in _WHERE and _begins(text, spans, i) else None
     if word == "dis":

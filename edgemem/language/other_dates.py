@@ -215,6 +215,8 @@ def forms_of(first: date, last: date) -> str:
     months = [(first.month + i - 1) % 12 for i in range(min(n, 12))]
     names = [A_MONTH.split("|")[month] for month in months]
     names += [name for name, of in _MONTHS.items() if MONTHS.index(of) in months]
+    long = [MONTHS[month].lower() for month in months if len(MONTHS[month]) > 5]
+    names += [rf"{m[:2]}\w{{{len(m) - 4},{len(m) - 2}}}{m[-1]}" for m in long]  # "febuary"
     forms = [rf"\b(?:{'|'.join(names)})\b"]
     forms += [rf"[./-]0?{month + 1}\b|\b0?{month + 1}[./-]\d" for month in months]
     if (last - first).days < 7:

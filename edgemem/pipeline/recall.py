@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from datetime import datetime
 from functools import cache
 from io import BytesIO
 from itertools import islice, zip_longest
@@ -111,23 +112,30 @@ def search(
     asks about no time. before:
     the turns before the message; also finds what fits them and the message together, but for the
     turns themselves, which would find nothing as well as their own words. Only their first
-    paragraphs count: what an answer quotes would find itself. Of memories with the same text the
-    newest is given, so that a remark of every week leaves room for others.
+    paragraphs count: what an answer quotes would find itself. Of memories with the same text one is
+    given, so that a remark of every week leaves room for others: one of the year that the text
+    names, else the one told nearest to the time that it asks about, else the newest.
     """
+    query = _as_searched(text)
+    at = said_at and asked_at(text, said_at)
+    year = language.asked_year(query, local_time(said_at)) if said_at else None
+
+    def fit(hit: Hit) -> tuple[bool, float]:
+        told = _seconds(hit.valid_from or hit.created_at)
+        of_year = year is not None and _is_of(hit, year)
+        return of_year, -abs(told - _seconds(at)) if at else told
 
     def found(query: str, at: str | None = None) -> SearchResults:
         n = 2 * most
         while True:
             hits = memory.search(query, **ids, top_k=n, explain=True, at=at)
-            once = _said_once(memory, hits)
+            once = _said_once(memory, hits, fit)
             if len(once) >= most or len(hits) < n:
                 return replace(hits, items=tuple(once[:most]))
             n *= 4
 
-    query = _as_searched(text)
     hits = found(query)
     more: list[Hit] = []
-    at = said_at and asked_at(text, said_at)
     if at is not None:  # the memories valid then, and what was said about them later
         then = found(query, at)
         more, hits = [*then], replace(hits, relations=then.relations)
@@ -139,28 +147,35 @@ def search(
     best: dict[str, Hit] = {}
     for hit in [*hits, *more]:
         best[hit.id] = max(hit, best.get(hit.id, hit), key=lambda h: h.score)
-    ranked = _said_once(memory, sorted(best.values(), key=lambda hit: -hit.score))
-    year = said_at and language.asked_year(query, local_time(said_at))
+    ranked = _said_once(memory, sorted(best.values(), key=lambda hit: -hit.score), fit)
     if year and language.asks_when(query):
         ranked = _of_year(ranked, year) or ranked
     return replace(hits, items=tuple(ranked[:most]))
 
 
 def _of_year(hits: Sequence[Hit], year: int) -> list[Hit]:
-    """The hits that were told in a year or name a day of it; none if they are far below the
-    best: what comes every year is told of each time in the same words."""
-
-    def told(hit: Hit) -> bool:
-        when = local_time(hit.valid_from or hit.created_at)
-        days = language.told_days(hit.memory, when)
-        return when.startswith(f"{year}-") or any(first.year == year for first, _ in days)
-
-    return [hit for hit in within(hits, _OF_THE_BEST) if told(hit)] and list(filter(told, hits))
+    """The hits that are of a year; none if they are far below the best: what comes every year is
+    told of each time in the same words."""
+    near = any(_is_of(hit, year) for hit in within(hits, _OF_THE_BEST))
+    return [hit for hit in hits if _is_of(hit, year)] if near else []
 
 
-def _said_once(memory: Memory, hits: Sequence[Hit]) -> list[Hit]:
-    """The hits, but of the turns in which somebody says the same words only the newest, in the
-    place of the best."""
+def _is_of(hit: Hit, year: int) -> bool:
+    """Whether a hit was told in a year or names a day of it."""
+    when = local_time(hit.valid_from or hit.created_at)
+    days = language.told_days(hit.memory, when)
+    return when.startswith(f"{year}-") or any(first.year == year for first, _ in days)
+
+
+def _seconds(when: str) -> float:
+    return datetime.fromisoformat(when).timestamp()
+
+
+def _said_once(
+    memory: Memory, hits: Sequence[Hit], fit: Callable[[Hit], tuple[bool, float]]
+) -> list[Hit]:
+    """The hits, but of the turns in which somebody says the same words only the one that fits most,
+    in the place of the best."""
     times = Counter(hit.memory for hit in hits)
     again = [id for hit in hits if times[hit.memory] > 1 for id in hit.sources]
     turns = memory.store.turns(again) if again else {}
@@ -169,7 +184,7 @@ def _said_once(memory: Memory, hits: Sequence[Hit]) -> list[Hit]:
         said = turns.get(hit.sources[0]) if hit.kind == "turn" and hit.sources else None
         key = (said.role, said.name, hit.memory) if said else hit.id
         best = kept.setdefault(key, hit)
-        if (hit.valid_from or "") > (best.valid_from or ""):
+        if best is not hit and fit(hit) > fit(best):
             kept[key] = replace(hit, score=max(hit.score, best.score))
     return list(kept.values())
 

@@ -582,11 +582,12 @@ def _limit(limit: int | None) -> int:
 
 
 def told_texts(store: Store, scope: Scope, kinds: Collection[str]) -> Rows:
-    """(rowid, text, when it was told) of the live memories of a scope, in the order of rowids."""
+    """(rowid, text, when a turn was said or a fact was edited) of the live memories of a scope, in
+    the order of rowids."""
     conditions, params = _conditions(scope, None, kinds, None)
+    when = "iif(m.kind = 'fact', m.updated_at, coalesce(m.valid_from, m.created_at))"
     return store.select(
-        "SELECT m.rowid, m.memory, coalesce(m.valid_from, m.created_at) FROM memories m "
-        f"WHERE {conditions} ORDER BY m.rowid",
+        f"SELECT m.rowid, m.memory, {when} FROM memories m WHERE {conditions} ORDER BY m.rowid",
         *params,
     )
 
