@@ -383,7 +383,7 @@ def test_erase_matching_takes_all_that_has_a_name(run: Run, home: Path) -> None:
     added(run, "Hannah Smith is my sister.", "--user-id", "bo")
     run("erase", ids[0], "--matching", "hannah", code=2)
     run("erase", "--matching", " ", code=2)
-    assert "Nothing of user_id 'default'" in run("erase", "--matching", "nobody").stderr
+    assert "No memory of user_id 'default'" in run("erase", "--matching", "nobody").stderr
     shown = run("erase", "--matching", "HANNAH", input="n\n", code=1).stderr
     assert "  memory Hannah's tea is mint.\n" in shown and "many" not in shown
     gone = results(run("erase", "--matching", "hannah smith", "--yes", "--json"))

@@ -324,7 +324,7 @@ def erase(
             said = [turn.content for turn in memory.store.recent_turns(Scope(**scope), limit=None)]
         else:
             if matching is not None and not (ids := tuple(ui.having(memory, matching, scope))):
-                nothing = f"Nothing of {ui.who(scope)} has the words {matching!r}."
+                nothing = f"No memory of {ui.who(scope)} has the words {matching!r}."
                 ui.print_result(Erased().to_dict(), remark=nothing)
                 return
             said = ui.erase_preview(memory, ids, shown=not yes)
