@@ -141,7 +141,8 @@ class Memory:
         """All memories of the store as searches see them: vectors, words, metrics."""
         return self._parts.index()
 
-    def _work_lock(self, timeout_s: float = _WORK_LOCK_S) -> AbstractContextManager[bool]:
+    def _work_lock(self, timeout_s: float | None = None) -> AbstractContextManager[bool]:
+        timeout_s = _WORK_LOCK_S if timeout_s is None else timeout_s
         return work_lock(self.store.path, self._parts.working, timeout_s)
 
     @contextmanager
