@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from selenium import webdriver
-from selenium.common.exceptions import StaleElementReferenceException, TimeoutException
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
@@ -19,12 +19,7 @@ class Page:
         self.driver, self.base = driver, base
 
     def go(self, fragment: str) -> None:
-        """Open the page. On a busy machine Chromium may never end to load in a new tab."""
-        self.driver.set_page_load_timeout(30)
-        try:
-            self.driver.get(self.base + fragment)
-        except TimeoutException:
-            self.driver.get(self.base + fragment)
+        self.driver.get(self.base + fragment)
 
     def one(self, css: str) -> Any:
         """The one element, as soon as it is shown."""

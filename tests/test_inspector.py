@@ -25,6 +25,7 @@ if BROWSER is None or DRIVER is None:
 webdriver = pytest.importorskip("selenium.webdriver")
 
 from pagekit import Page  # noqa: E402
+from selenium.common.exceptions import TimeoutException  # noqa: E402
 from selenium.webdriver.chrome.service import Service  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
@@ -33,18 +34,50 @@ from selenium.webdriver.support.ui import Select  # noqa: E402
 pytestmark = pytest.mark.slow
 
 
+class Chromium:
+    """A browser that can be started again: on a busy machine its tabs hang for minutes sometimes."""
+
+    def __init__(self) -> None:
+        self.driver = self._started()
+
+    def _started(self) -> Any:
+        options = webdriver.ChromeOptions()
+        options.binary_location = BROWSER
+        arguments = ["--headless=new", "--disable-gpu", "--disable-renderer-backgrounding"]
+        arguments += ["--disable-background-timer-throttling"]
+        if not os.path.isdir("/dev/shm") or shutil.disk_usage("/dev/shm").free < 2**30:
+            arguments.append("--disable-dev-shm-usage")
+        if hasattr(os, "geteuid") and os.geteuid() == 0:
+            arguments.append("--no-sandbox")
+        for argument in arguments:
+            options.add_argument(argument)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        # With both paths given, Selenium looks for no driver to download.
+        driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+        driver.set_page_load_timeout(30)
+        return driver
+
+    def restart(self) -> None:
+        self.driver.quit()
+        self.driver = self._started()
+
+    def page(self, port: int) -> Page:
+        """The page in a new tab, its token given."""
+        self.driver.switch_to.new_window("tab")
+        for kind in ("browser", "performance"):
+            self.driver.get_log(kind)
+        made = Page(self.driver, f"http://127.0.0.1:{port}/")
+        made.show_as(1200, "light")
+        made.go(f"#token={TOKEN}")
+        made.told("memories, the latest first")
+        return made
+
+
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    root = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-    for argument in ("--headless=new", "--disable-gpu", "--disable-dev-shm-usage", *root):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    # With both paths given, Selenium looks for no driver to download.
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    yield driver
-    driver.quit()
+def chromium() -> Iterator[Chromium]:
+    browser = Chromium()
+    yield browser
+    browser.driver.quit()
 
 
 @pytest.fixture
@@ -54,18 +87,18 @@ def memory() -> Iterator[Memory]:
 
 
 @pytest.fixture
-def page(chromium: Any, server: Running) -> Iterator[Page]:
-    """The page in a new tab, its token given."""
-    chromium.switch_to.new_window("tab")
-    for kind in ("browser", "performance"):
-        chromium.get_log(kind)
-    made = Page(chromium, f"http://127.0.0.1:{server.port}/")
-    made.show_as(1200, "light")
-    made.go(f"#token={TOKEN}")
-    made.told("memories, the latest first")
+def page(chromium: Chromium, server: Running) -> Iterator[Page]:
+    try:
+        made = chromium.page(server.port)
+    except TimeoutException:
+        chromium.restart()
+        made = chromium.page(server.port)
     yield made
-    chromium.close()
-    chromium.switch_to.window(chromium.window_handles[0])
+    try:
+        chromium.driver.close()
+        chromium.driver.switch_to.window(chromium.driver.window_handles[0])
+    except TimeoutException:
+        chromium.restart()
 
 
 # -- who may look --------------------------------------------------------------------------------
