@@ -35,7 +35,7 @@ pytestmark = pytest.mark.slow
 
 
 class Chromium:
-    """A browser that can be started again: on a busy machine its tabs hang for minutes sometimes."""
+    """A browser that can be started again: on a busy machine its tabs hang for minutes at times."""
 
     def __init__(self) -> None:
         self.driver = self._started()
