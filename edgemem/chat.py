@@ -43,7 +43,7 @@ from edgemem.pipeline import looking, recall
 from edgemem.pipeline.days import Asked, agenda, days_asked, with_days
 from edgemem.pipeline.intervals import compared
 from edgemem.pipeline.parts import expert_of
-from edgemem.pipeline.turn import Decided, Turn, Way, plain, without_model
+from edgemem.pipeline.turn import Decided, Turn, Way, as_read, without_model
 from edgemem.results import (
     AddResults,
     Evidence,
@@ -244,7 +244,7 @@ class Chat:
             wanted = replace(wanted, wants="general", doubtful=True)  # "and of Morocco?"
         asks, own_words = wanted.wants == "recall", bool(options)
         with_turns = wanted.refers if asks else self._way(wanted, own_words) == "converse"
-        read = plain(text)
+        read = as_read(text)
         hits = self._search(text, said_at, with_turns=with_turns)
         whom = recall.told_of(self.memory, read, hits, most=TOLD_TURNS) if asks else ()
         if whom:

@@ -109,12 +109,12 @@ def search(
 
     ids: whose. said_at: ISO-8601 time of the message; if it asks about another time, this also
     finds what was valid then, and if it asks when in a year, only what is of that year; None: it
-    asks about no time. before:
-    the turns before the message; also finds what fits them and the message together, but for the
-    turns themselves, which would find nothing as well as their own words. Only their first
-    paragraphs count: what an answer quotes would find itself. Of memories with the same text one is
-    given, so that a remark of every week leaves room for others: one of the year that the text
-    names, else the one told nearest to the time that it asks about, else the newest.
+    asks about no time. before: the turns before the message; also finds what fits them and the
+    message together, but for the turns themselves, which would find nothing as well as their own
+    words. Only their first paragraphs count: what an answer quotes would find itself. Of memories
+    with the same text one is given, so that a remark of every week leaves room for others: one of
+    the year that the text names, else the one told nearest to the time that it asks about, else the
+    newest.
     """
     query = _as_searched(text)
     at = said_at and asked_at(text, said_at)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from edgemem.language import plain
+from edgemem import language
 from edgemem.pipeline import recall
 from edgemem.results import Evidence, Hit, Message, SearchResults
 from edgemem.runtime.generation import Generation, Options
@@ -16,7 +16,7 @@ from edgemem.runtime.vocabulary import Pixels
 from edgemem.stages import generation
 from edgemem.stages.intent import TASKS, Intent, Want
 
-__all__ = ["Decided", "Turn", "Way", "plain", "without_model"]
+__all__ = ["Decided", "Turn", "Way", "as_read", "without_model"]
 
 Way = Literal["answer", "converse", "quote"]
 """How a message is answered. answer: by an expert for short answers. converse: in a conversation.
@@ -76,6 +76,11 @@ class Decided:
     def nothing_known(self) -> bool:
         """Whether the message asks for what only memory could tell, and no memory was found."""
         return self.intent.wants in ("recall", "overview") and not self.evidence
+
+
+def as_read(text: str) -> str:
+    """A message as it is answered from memory: with its chat spellings written out."""
+    return language.plain(text)
 
 
 def without_model(asked: Decided, instructions: str, *, free: bool) -> str | None:
