@@ -198,6 +198,8 @@ def test_what_comes_every_week_is_known_by_its_weekdays() -> None:
     assert told_weekdays("yoga every Tuesday, swimming on Fridays, Monday is off") == {1, 4}
     assert told_weekdays("gym every wed n fri") == {2, 4}
     assert told_weekdays("Jour fixe jeden Dienstag, yoga los jueves, donnerstags Chor") == {1, 3}
+    assert told_weekdays("choir on Monday evenings, yoga thu mornings") == {0, 3}
+    assert not told_days("choir on Monday evenings", "2026-11-12T10:00:00+00:00")
 
 
 @pytest.fixture

@@ -28,6 +28,11 @@ _MEASURE = (
     r"month|year|decade|time|hundred|thousand|million|billion)s?|[ap]\.?m\.?|hrs?|mins?|secs?|"
     r"(?:st|nd|rd|th))"
 )
+A_YEAR = (
+    r"\d{4}\b(?:(?<=1\d\d\d)|(?<=2[01]\d\d)|(?= *(?:$|[.,;:!?)])))"
+    rf"(?! ?(?:{_MEASURE}|words|pages|people|guests|members|steps|calories|kcal)(?!\w))"
+)
+"""A regular expression: a year beside a month, not the number of "1200 words" or "5000 bricks"."""
 UNCUT = (
     re.compile(  # dates with a month's name; a month alone is a word, or "may"
         rf"(?=[\dJFMASOND])(?<!\w)(?:{A_DAY}(?: of)? (?:{A_MONTH})\b\.?(?:,? \d{{4}}\b)?"

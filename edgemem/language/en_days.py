@@ -29,6 +29,7 @@ from edgemem.language.en import (
 )
 from edgemem.language.en_calendar import (
     A_MONTH,
+    A_YEAR,
     DAYS,
     MONTHS,
     add_months,
@@ -77,28 +78,29 @@ _WHEN = re.compile(
     r"(?:\b(?:on|in|at|for|over|during) )?(?:the (?P<unit>week|weekend) of )?"
     rf"(?:(?:the \w+ of )?(?:{'|'.join(DAYS)}),? )?"
     r"(?:the )?(?:(?:(?P<from>\d\d?)-)?(?P<nth>\d\d?)(?:st|nd|rd|th)? (?:of )?)?"
-    rf"\b(?P<month>{A_MONTH})\b(?:,? (?P<year>\d{{4}})\b)?",
+    rf"\b(?P<month>{A_MONTH})\b(?:,? (?P<year>{A_YEAR}))?",
     re.I,
 )
-_MONTH_FIRST = re.compile(rf"\b({A_MONTH})\b\.? (\d\d?)(?:st|nd|rd|th)?,? (?=\d{{4}}\b)", re.I)
+_MONTH_FIRST = re.compile(rf"\b({A_MONTH})\b\.? (\d\d?)(?:st|nd|rd|th)?,? (?={A_YEAR})", re.I)
 _DATED = re.compile(
     rf"\b(?:(?:{'|'.join(DAYS)})s?|mon|tues?|wed|thur?s?|fri|sat|sun|{A_MONTH}|today|tonight|tom\w+|tm\w+|"
     r"yesterday|week(?:end)?s?|fortnight|months?|days?|ago|year|\d\d?(?:st|nd|rd|th)|\d{4})\b",
     re.I,
 )
 _A_DAY = rf"(?:{'|'.join(DAYS)}|mon|tues?|wed|thur?s?|fri|sat|sun)"
+_PARTS_OF_DAY = "mornings|afternoons|evenings|nights"
 _A_NTH, _HOURS = r"\d\d?(?:st|nd|rd|th)\b", r"(?= \d\d?(?:[:.-]\d| ?[ap]\.?m\b))"
 # "booked for Thursday", "moved from the 19th to the 26th", "lunch sun 22nd", "party fri 9pm"
 _TO_DAY = re.compile(
     rf"\b(?:(?:on|for|until|till|til|by|from|to) (?:the )?|(?:{_A_DAY}) (?=\d))"
-    rf"(?P<to>{_A_NTH}|{_A_DAY}\b)"
+    rf"(?P<to>{_A_NTH}|{_A_DAY}\b(?! (?:{_PARTS_OF_DAY})\b))"
     rf"|(?<!every )(?<!each )\b(?P<at>{_A_NTH}|{_A_DAY}){_HOURS}",
     re.I,
 )
 _NTH = re.compile(rf"(?:\bon )?\bthe ({_A_NTH})(?! of)", re.I)
 _EVERY = re.compile(
     rf"\b(?:every|each) ((?:{_A_DAY})(?:(?:,| and| n| &)+ (?:{_A_DAY}))*)\b"
-    rf"|\b((?:{'|'.join(DAYS)})s)\b",
+    rf"|\b((?:{'|'.join(DAYS)})s|(?:{_A_DAY})(?= (?:{_PARTS_OF_DAY})\b))\b",
     re.I,
 )
 _SUMMED_UP = re.compile(r"\b(?:my|the|this) (day|week|month)$")
@@ -176,7 +178,7 @@ _HOW_LATE = re.compile(
 _BEFORE, _AFTER = 20, 4  # words of the same sentence that tell what a mention is about
 _DAY = re.compile(
     rf"(?<!week of )(?<!weekend of )\b(?:(?P<d>\d{{1,2}})(?:st|nd|rd|th)?(?: of)? (?P<m>{A_MONTH})"
-    rf"|(?P<month>{A_MONTH})\b\.? (?P<day>\d{{1,2}})(?:st|nd|rd|th)?)\b(?:\.?,? (?P<y>\d{{4}}))?",
+    rf"|(?P<month>{A_MONTH})\b\.? (?P<day>\d{{1,2}})(?:st|nd|rd|th)?)\b(?:\.?,? (?P<y>{A_YEAR}))?",
     re.I,
 )
 _LENGTH = (
