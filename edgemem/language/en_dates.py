@@ -111,7 +111,8 @@ _WHOLE = r"(?![\w-]|['’]\w)"
 _NAMED_MONTH = re.compile(rf"\b(?:{'|'.join(MONTHS)})\b")  # "may" and "march" are verbs
 # Not "8 June 2021" nor "June 8, 2021"; not "the 8th of June last year".
 _NO_YEAR = (
-    rf"{_WHOLE}(?!,? (?:(?:of |in )?(?:\d\d?(?!\d)|{A_YEAR})(?![:\w])(?! ?[ap]\.?m)|last\b|next\b|this\b)"
+    rf"{_WHOLE}(?!,? (?:(?:of |in )?(?:\d\d?(?!\d)|{A_YEAR})(?![:\w])(?! ?[ap]\.?m)"
+    r"|last\b|next\b|this\b)"
     r"|[.:/]\d| ?['’]\d)"
 )
 _NO_DAY_BEFORE = r"(?:(?<=[:.]\d\d )|(?<!\d ))" + "".join(
