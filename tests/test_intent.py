@@ -18,6 +18,7 @@ from memorykit import crowd
 from corpus import annotated, readers
 from edgemem.chat import Chat, Reply
 from edgemem.errors import InputError, ModelError
+from edgemem.language import is_not_to_be_kept
 from edgemem.memory import Memory
 from edgemem.results import Scope
 from edgemem.runtime.embedder import Embedder
@@ -374,6 +375,37 @@ def test_no_model_says_that_something_is_erased_and_the_request_is_not_kept(memo
         assert MOVED in [hit.memory for hit in reply.hits]
     assert memory.store.counts() == before
     assert memory.engine.prompts == []  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Don't remember this: my PIN is 4471.",
+        "off the record, i hate my job",
+        "I earn 2,900 a month. Please don't write that down anywhere.",
+        "the code for the safe is 0412 - do not store",
+    ],
+)
+def test_what_says_that_it_is_not_to_be_kept_is_not_kept(memory: Memory, text: str) -> None:
+    memory.engine.wants[text] = "tell"  # type: ignore[attr-defined]
+    before = memory.store.counts()
+    assert asked(memory, text, True).text == NOR_KEEPS
+    assert memory.store.counts() == before
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I don't remember this song",
+        "My brother doesn't store it in the shed.",
+        "Please don't save that seat for me, I can't come.",
+        "My teacher said don't note everything",
+        "Don't you remember what I said?",
+        "Don't forget this: I'm allergic to latex",
+    ],
+)
+def test_what_only_has_the_same_words_is_kept(text: str) -> None:
+    assert not is_not_to_be_kept(text)
 
 
 def test_a_request_to_forget_that_tells_news_is_kept(memory: Memory) -> None:

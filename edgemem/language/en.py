@@ -27,6 +27,7 @@ __all__ = [
     "content_words",
     "denied",
     "has_foreign_letter",
+    "is_not_to_be_kept",
     "is_of_listener",
     "is_of_speaker",
     "is_question",
@@ -128,6 +129,36 @@ def sentence_starts(text: str) -> list[int]:
 def asks(text: str) -> bool:
     """Whether a text ends as a question does."""
     return text.rstrip("\"')”’ \t\n").endswith(("?", "？"))
+
+
+_KEEP = (
+    r"(?:remember|save|store|keep|record|memori[sz]e|retain|log|learn|note|write|put|take|"
+    r"hold on to)"
+)
+_KEPT = r"(?:remembered|saved|stored|kept|recorded|memori[sz]ed|retained|logged|noted|written)"
+_YOUR_MEMORY = r"(?:your|ur|the) (?:memory|notes)"
+# "this: …", "it, please", "that down", "what I say next"; not "that seat", "it on the table".
+_THIS = (
+    r"(?:(?:any(?:thing)? |nothing )?(?:of )?(?:this|that|it|these|those)"
+    r"(?: one| message| chat| conversation)?(?= ?(?:$|[.,;:!?)–—-]|"
+    rf"(?:about me|anywhere|please|pls|but|ok|okay|either|down|for me|(?:in|to) {_YOUR_MEMORY})\b))"
+    r"|the following\b|(?:that|what) i(?:['’]m|['’]ll)? (?:just |am |will )?"
+    r"(?:say|said|saying|tell|told|telling|typed?)\b|(?= ?(?:$|[.!])))"
+)
+_NOT = r"(?:do not|don['’]?t)"
+is_not_to_be_kept = _having(
+    r"(?:^|[.!?,;:\n–—-] ?|\b(?:please|pls|and|but|so|just|ok|okay) )"
+    rf"(?:(?:please|pls|just|so|but|and) ){{0,2}}(?:(?:{_NOT}|no need to"
+    r"|(?:you|u) (?:(?:must|should|need) not|(?:must|should|need)n['’]?t|are not to)"
+    rf"|(?:can|could|would) (?:you|u) (?:please )?not|i {_NOT} want (?:you|u) to"
+    rf"|(?:i['’]?d|i would) rather (?:you|u) (?:didn['’]?t|did not)) {_KEEP} ?{_THIS}"
+    rf"|i {_NOT} want (?:this|that|it) {_KEPT}\b"
+    r"|(?:this|that|it)(?: message)?(?: is|['’]s)? (?:not|isn['’]?t|shouldn['’]?t) (?:to )?be "
+    rf"{_KEPT}\b"
+    rf"|(?:only |just )?(?:not (?:to be {_KEPT}|for {_YOUR_MEMORY})|off the record"
+    rf"|(?:keep|leave) (?:this|that|it)(?: one)? out of {_YOUR_MEMORY})\b)"
+)
+"""Whether a text says that it is not to be kept: "don't remember this: …", "off the record"."""
 
 
 def is_question(text: str) -> bool:

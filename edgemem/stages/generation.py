@@ -46,10 +46,10 @@ ABOUT_ITSELF = (
 """The answer to who the assistant is. A small model would take on any name in the question."""
 
 ERASES_NOTHING = (
-    "I erase nothing myself: find it where the app shows memories, and erase it there (in the "
-    "terminal: /forget)."
+    "I erase nothing myself: find what I should forget where the app shows memories, and erase it "
+    "there (in the terminal: /forget)."
 )
-NOR_KEEPS = f"{ERASES_NOTHING} I did not keep this message."
+NOR_KEEPS = f"I did not keep this message. {ERASES_NOTHING}"
 """The answers to a request to forget. No message alone erases anything. The first is for a message
 that is kept, because it also tells something."""
 

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import ModelError
-from edgemem.language import asks, plain, refers_back, sentences
+from edgemem.language import asks, is_not_to_be_kept, plain, refers_back, sentences
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.encoder import softmax
 from edgemem.runtime.engine import Engine
@@ -124,10 +124,12 @@ def intent(
 
     caption: whether it came with images that the model does not see; then it tells, unless it asks.
     The regression decides if there is no expert. If the expert fails, the regression decides too,
-    and the message counts as telling. Chat spellings are read in their plain form. Raises what the
-    embedder raises.
+    and the message counts as telling. Chat spellings are read in their plain form. What says that
+    it is not to be kept is not, whatever it tells. Raises what the embedder raises.
     """
     text, before = plain(text), plain(before)
+    if is_not_to_be_kept(text):
+        return Intent("erase", tells=False)
     if caption and not asks(text):
         return Intent(None, tells=True)
     logits = _logits(embedder, text)
