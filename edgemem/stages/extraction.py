@@ -112,6 +112,7 @@ _LIKELY = -5.0  # an expert's fact of a lower log-probability is more often fals
 _QUOTED = 0.75  # share of a base model's fact whose words must be in its sentence
 _SHOWN = 0.4  # share of an expert's fact that must have been shown: it may rephrase, not invent
 _OWN = 0.2  # share that must be in the message itself: it may not repeat an earlier one
+_UNQUOTED = 1 / 3  # share of what the message has of a fact that must stand outside quotations
 
 CONTEXT = 2  # earlier messages that an expert is shown with a message
 MAX_SENTENCES = 40  # of one message; a longer one is a document: searchable, not read to its end
@@ -135,12 +136,14 @@ class Fact:
     """One extracted fact. source: index of the message; valid_from: ISO time it holds from.
 
     also: indices of the earlier messages that supplied its words; -1 is the context's last one.
+    may_end: whether it may end a memory; False if some of its words stand in a quotation alone.
     """
 
     text: str
     source: int
     valid_from: str
     also: tuple[int, ...] = ()
+    may_end: bool = True
 
 
 def extract(
@@ -162,7 +165,7 @@ def extract(
     facts: list[Fact] = []
     before = "".join(f"{label(m)}: {m.content}\n" for m in context)
     for source, message in enumerate(messages):
-        for sentence in pieces(message.content)[:MAX_SENTENCES]:
+        for sentence in pieces(language.unquoted(message.content))[:MAX_SENTENCES]:
             if not worth_reading(sentence):
                 continue
             name = _prompt_name(message, sentence)
@@ -203,9 +206,12 @@ def _by_message(
             shown = as_shown(text, reading)
             found = None if shown is None else _grounded(shown, reading)
             said = reading.message
-            if found is not None and not language.misreads(found[0], said.content, label(said)):
+            if found is None or language.misreads(found[0], said.content, label(said)):
+                continue
+            own = _share_unquoted(text, messages[reading.source], reading)
+            if own >= _UNQUOTED:
                 fact = _dated(*found, reading.source, said.timestamp)
-                facts.append(replace(fact, also=_lenders(text, reading)))
+                facts.append(replace(fact, also=_lenders(text, reading), may_end=own == 1))
     return facts
 
 
@@ -340,6 +346,20 @@ def _lenders(fact: str, reading: Reading) -> tuple[int, ...]:
         for place, message in zip(reading.places, reading.before, strict=True)
         if _held(lent, _words([message]))
     )
+
+
+def _share_unquoted(fact: str, message: Message, reading: Reading) -> float:
+    """Of a fact's words that its message has, the share that stands outside quotations, in [0, 1].
+
+    message: the whole of it, as a quotation may run through several readings.
+    """
+    outside = replace(message, content=language.unquoted(message.content))
+    if outside.content == message.content:
+        return 1.0
+    named = _named(reading)
+    new = [w for w in language.content_words(fact) if w not in named]
+    held = _held(new, _words([message]))
+    return _held(new, _words([outside])) / held if held else 1.0
 
 
 def _is_quoted(fact: str, speaker: str, sentence: str) -> bool:
