@@ -4,7 +4,7 @@ English is in `en` (words, sentences, names, persons, what a question asks for),
 a day is written), `en_dates` with `en_tense` (relative dates), `other_dates` (days in other forms),
 `en_when` (since when, on which day), `en_days` (what there is on some days, plans that are moved),
 `en_intervals` (how long ago, which first), `en_lists` (which item of a list), `en_plain` (chat
-spellings written out), `en_quotes` (what is quoted) and `en_facts` (what a fact
+spellings written out), `en_quotes` (what is quoted or taken back) and `en_facts` (what a fact
 says).
 Other rooms use only the names in their `__all__`. A second language is a file beside each of these
 with the same names, and the choice between them is made here. `other` tells whether a query is in

@@ -29,6 +29,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 from edgemem import language
@@ -165,7 +166,7 @@ def extract(
     facts: list[Fact] = []
     before = "".join(f"{label(m)}: {m.content}\n" for m in context)
     for source, message in enumerate(messages):
-        for sentence in pieces(language.unquoted(message.content))[:MAX_SENTENCES]:
+        for sentence in _standing(language.unquoted(message.content))[:MAX_SENTENCES]:
             if not worth_reading(sentence):
                 continue
             name = _prompt_name(message, sentence)
@@ -323,6 +324,8 @@ def _grounded(fact: str, reading: Reading) -> tuple[str, str] | None:
         return None
     parts = pieces(message.content) or [message.content]
     sentence = max(parts, key=lambda part: _held(new, language.words(part)))
+    if _puts_another_right(reading) and re.match(rf"{re.escape(speaker)}\b", fact):
+        return None
     others = reading.names - {speaker}
     other = next((o for o in others if re.match(rf"{re.escape(o)}\b", fact)), None)
     if other is None or re.search(rf"\b{re.escape(speaker)}\b", fact):
@@ -337,6 +340,15 @@ def _grounded(fact: str, reading: Reading) -> tuple[str, str] | None:
     return fact, sentence
 
 
+def _puts_another_right(reading: Reading) -> bool:
+    """Whether a message takes back what it said of somebody else: "Rhys eats fish. Actually not."
+
+    The expert takes such a fragment to be about the speaker.
+    """
+    own = [m for m, i in zip(reading.before, reading.places, strict=True) if i == reading.source]
+    return bool(own) and not any(language.is_of_speaker(m.content) for m in (*own, reading.message))
+
+
 def _lenders(fact: str, reading: Reading) -> tuple[int, ...]:
     """Indices of the earlier messages that have words of a fact which its own message lacks."""
     own = _named(reading) | _words([reading.message])
@@ -344,7 +356,7 @@ def _lenders(fact: str, reading: Reading) -> tuple[int, ...]:
     return tuple(
         place
         for place, message in zip(reading.places, reading.before, strict=True)
-        if _held(lent, _words([message]))
+        if place != reading.source and _held(lent, _words([message]))
     )
 
 
@@ -396,8 +408,8 @@ def _held(content: Sequence[str], said: Collection[str]) -> int:
 class Reading:
     """One question to an expert. source: index of the message that `message` is, or is part of.
 
-    before: the earlier messages shown with it. places: their indices, negative in the context.
-    names: of all who speak.
+    before: the earlier messages shown with it; the last may be what the message itself says before
+    it takes that back. places: their indices, negative in the context. names: of all who speak.
     """
 
     source: int
@@ -427,7 +439,8 @@ def readings(messages: Sequence[Message], context: Sequence[Message] = ()) -> li
     """The questions to an expert: one for each message, unless it only asks.
 
     Each shows the CONTEXT messages before, if they are of the same talk. A long message becomes
-    several questions, on portions of whole sentences. context: as `extract` takes it.
+    several questions, on portions of whole sentences. A sentence that is taken back is only shown
+    before the one that does so, as if that were the next message. context: as `extract` takes it.
     """
     said = [*context, *messages]
     names = frozenset(label(m) for m in said)
@@ -436,9 +449,42 @@ def readings(messages: Sequence[Message], context: Sequence[Message] = ()) -> li
         earlier = range(max(source - CONTEXT, -len(context)), source)
         places = tuple(i for i in earlier if _is_of_one_talk(said[len(context) + i], message))
         before = tuple(_end_of(said[len(context) + i]) for i in places)
-        if not language.is_question(line(message, names)):
-            found += [Reading(source, part, before, places, names) for part in _portions(message)]
+        if language.is_question(line(message, names)):
+            continue
+        for taken_back, part in _without_taken_back(message):
+            if taken_back is not None:
+                before = (*before[1 - CONTEXT :], _end_of(taken_back))
+                places = (*places[1 - CONTEXT :], source)
+            found += [Reading(source, p, before, places, names) for p in _portions(part)]
     return found
+
+
+def _without_taken_back(message: Message) -> list[tuple[Message | None, Message]]:
+    """The parts of a message without the sentences that are taken back in it, values put right.
+
+    Each part but the first begins with a sentence that takes something back. Beside it stands what
+    the message says before.
+    """
+    whole = pieces(message.content)
+    said = language.corrected(whole)
+    begins = language.taken_back(said)
+    if not begins:
+        as_it_is = said == whole
+        return [(None, message if as_it_is else replace(message, content=" ".join(said)))]
+    parts: list[tuple[Message | None, Message]] = []
+    for start, end in pairwise([0, *begins, len(said)]):
+        kept = said[start : end if end == len(said) else end - 1]
+        earlier = replace(message, content=" ".join(said[:start])) if start else None
+        if kept:
+            parts.append((earlier, replace(message, content=" ".join(kept))))
+    return parts
+
+
+def _standing(text: str) -> list[str]:
+    """The sentences of a text that none of its sentences takes back."""
+    said = language.corrected(pieces(text))
+    gone = {i - 1 for i in language.taken_back(said)}
+    return [sentence for i, sentence in enumerate(said) if i not in gone]
 
 
 def worth_reading(sentence: str) -> bool:
