@@ -216,6 +216,18 @@ def test_a_number_that_is_put_right_ends_no_memory_without_it():
 
 
 @pytest.mark.parametrize(
+    ("old", "ended"),
+    [
+        ("Ana and Jonas have been together for 14 years", "ADD"),
+        ("Ana is married to Jonas", "DELETE"),
+        ("Ana has a husband called Jonas", "DELETE"),
+    ],
+)
+def test_a_couple_that_is_not_married_stays_one(old, ended):
+    assert decided("DELETE", old, "Ana is not married, Ana and Jonas never bothered") == ended
+
+
+@pytest.mark.parametrize(
     ("event", "old", "new"),
     [
         ("UPDATE", "Ana enjoys jazz concerts with friends", "Ana enjoys jazz festivals"),

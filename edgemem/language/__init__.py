@@ -4,7 +4,8 @@ English is in `en` (words, sentences, names, persons, what a question asks for),
 a day is written), `en_dates` with `en_tense` (relative dates), `other_dates` (days in other forms),
 `en_when` (since when, on which day), `en_days` (what there is on some days, plans that are moved),
 `en_intervals` (how long ago, which first), `en_lists` (which item of a list), `en_plain` (chat
-spellings written out) and `en_facts` (what a fact says).
+spellings written out), `en_quotes` (what is quoted or taken back) and `en_facts` (what a fact
+says).
 Other rooms use only the names in their `__all__`. A second language is a file beside each of these
 with the same names, and the choice between them is made here. `other` tells whether a query is in
 another language, and cuts words into grams for it. Outside this room only `cloud/redact.py` and
@@ -22,6 +23,7 @@ from edgemem.language import (
     en_intervals,
     en_lists,
     en_plain,
+    en_quotes,
     en_when,
     other,
 )
@@ -33,6 +35,7 @@ from edgemem.language.en_facts import *  # noqa: F403
 from edgemem.language.en_intervals import *  # noqa: F403
 from edgemem.language.en_lists import *  # noqa: F403
 from edgemem.language.en_plain import *  # noqa: F403
+from edgemem.language.en_quotes import *  # noqa: F403
 from edgemem.language.en_when import *  # noqa: F403
 from edgemem.language.other import *  # noqa: F403
 
@@ -45,6 +48,7 @@ __all__ = [
     *en_intervals.__all__,
     *en_lists.__all__,
     *en_plain.__all__,
+    *en_quotes.__all__,
     *en_when.__all__,
     *other.__all__,
 ]

@@ -64,6 +64,12 @@ _INFLECTED = re.compile(rf"(\w+?){_ENDING} \1{_ENDING}")
 _THEIRS = rf"{KIN}s?|dogs?|cats?|pupp(?:y|ies)|kittens?|horses?|rabbits?|children"
 _INSTEAD_OF = re.compile(r"\bnot (?:(?:the|at|on|for|in|about) )?[^\w\s]?(\d+)", re.I)
 _NUMBER = re.compile(r"\d+")
+_UNMARRIED = re.compile(r"(?:\bnot|\bnever|n['’]t)(?: \w+)? married\b|\bunmarried\b", re.I)
+_MARRIAGE = re.compile(
+    r"\b(?:marr\w+|marriage|wed\w*|wife|husband|spouse|engag\w+|fianc\w+|bride|groom|honeymoon"
+    r"|(?:mother|father|sister|brother|parents)-in-law)\b",
+    re.I,
+)
 _NAMED = re.compile(rf"\b\w+['’]s (?P<what>{_THEIRS}) (?=[A-Z]\w)")
 _OWNED = re.compile(rf"\b(?:\w+['’]s|[Tt]heir|[Hh]is|[Hh]er) (?P<what>{_THEIRS})\b")
 _SAME_KIN = tuple(
@@ -146,8 +152,10 @@ class Statement:
         )
 
     def may_end(self, other: Statement) -> bool:
-        """Whether another fact has the numbers that this one puts right ("2100, not 1900")."""
-        return {*_INSTEAD_OF.findall(self.text)} <= {*_NUMBER.findall(other.text)}
+        """Whether another fact has the numbers that this one puts right ("2100, not 1900"), and
+        speaks of a marriage if this one denies one: a couple need not be married."""
+        numbers = {*_INSTEAD_OF.findall(self.text)} <= {*_NUMBER.findall(other.text)}
+        return numbers and (not _UNMARRIED.search(self.text) or bool(_MARRIAGE.search(other.text)))
 
     def speaks_of(self, person: tuple[str, ...]) -> bool:
         """Whether a fact is about a person or names them, as "The boiler of Ana's flat broke" does.

@@ -327,6 +327,7 @@ def conclude(
         [new.item.memory for new in facts],
         [[update.Candidate(m.id, m.memory, s) for m, s in of_one] for of_one in near],
         encoder,
+        may_end=[fact.may_end for fact in found],
     )
     compared = {m.id: m for of_one in near for m, _ in of_one}
     last_told = _last_told(memory, compared.values())

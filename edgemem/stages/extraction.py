@@ -29,6 +29,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 from edgemem import language
@@ -112,6 +113,7 @@ _LIKELY = -5.0  # an expert's fact of a lower log-probability is more often fals
 _QUOTED = 0.75  # share of a base model's fact whose words must be in its sentence
 _SHOWN = 0.4  # share of an expert's fact that must have been shown: it may rephrase, not invent
 _OWN = 0.2  # share that must be in the message itself: it may not repeat an earlier one
+_UNQUOTED = 1 / 3  # share of what the message has of a fact that must stand outside quotations
 
 CONTEXT = 2  # earlier messages that an expert is shown with a message
 MAX_SENTENCES = 40  # of one message; a longer one is a document: searchable, not read to its end
@@ -135,12 +137,14 @@ class Fact:
     """One extracted fact. source: index of the message; valid_from: ISO time it holds from.
 
     also: indices of the earlier messages that supplied its words; -1 is the context's last one.
+    may_end: whether it may end a memory; False if some of its words stand in a quotation alone.
     """
 
     text: str
     source: int
     valid_from: str
     also: tuple[int, ...] = ()
+    may_end: bool = True
 
 
 def extract(
@@ -162,7 +166,7 @@ def extract(
     facts: list[Fact] = []
     before = "".join(f"{label(m)}: {m.content}\n" for m in context)
     for source, message in enumerate(messages):
-        for sentence in pieces(message.content)[:MAX_SENTENCES]:
+        for sentence in _standing(language.unquoted(message.content))[:MAX_SENTENCES]:
             if not worth_reading(sentence):
                 continue
             name = _prompt_name(message, sentence)
@@ -203,9 +207,12 @@ def _by_message(
             shown = as_shown(text, reading)
             found = None if shown is None else _grounded(shown, reading)
             said = reading.message
-            if found is not None and not language.misreads(found[0], said.content, label(said)):
+            if found is None or language.misreads(found[0], said.content, label(said)):
+                continue
+            own = _share_unquoted(text, messages[reading.source], reading)
+            if own >= _UNQUOTED:
                 fact = _dated(*found, reading.source, said.timestamp)
-                facts.append(replace(fact, also=_lenders(text, reading)))
+                facts.append(replace(fact, also=_lenders(text, reading), may_end=own == 1))
     return facts
 
 
@@ -317,6 +324,8 @@ def _grounded(fact: str, reading: Reading) -> tuple[str, str] | None:
         return None
     parts = pieces(message.content) or [message.content]
     sentence = max(parts, key=lambda part: _held(new, language.words(part)))
+    if _puts_another_right(reading) and re.match(rf"{re.escape(speaker)}\b", fact):
+        return None
     others = reading.names - {speaker}
     other = next((o for o in others if re.match(rf"{re.escape(o)}\b", fact)), None)
     if other is None or re.search(rf"\b{re.escape(speaker)}\b", fact):
@@ -331,6 +340,15 @@ def _grounded(fact: str, reading: Reading) -> tuple[str, str] | None:
     return fact, sentence
 
 
+def _puts_another_right(reading: Reading) -> bool:
+    """Whether a message takes back what it said of somebody else: "Rhys eats fish. Actually not."
+
+    The expert takes such a fragment to be about the speaker.
+    """
+    own = [m for m, i in zip(reading.before, reading.places, strict=True) if i == reading.source]
+    return bool(own) and not any(language.is_of_speaker(m.content) for m in (*own, reading.message))
+
+
 def _lenders(fact: str, reading: Reading) -> tuple[int, ...]:
     """Indices of the earlier messages that have words of a fact which its own message lacks."""
     own = _named(reading) | _words([reading.message])
@@ -338,8 +356,22 @@ def _lenders(fact: str, reading: Reading) -> tuple[int, ...]:
     return tuple(
         place
         for place, message in zip(reading.places, reading.before, strict=True)
-        if _held(lent, _words([message]))
+        if place != reading.source and _held(lent, _words([message]))
     )
+
+
+def _share_unquoted(fact: str, message: Message, reading: Reading) -> float:
+    """Of a fact's words that its message has, the share that stands outside quotations, in [0, 1].
+
+    message: the whole of it, as a quotation may run through several readings.
+    """
+    outside = replace(message, content=language.unquoted(message.content))
+    if outside.content == message.content:
+        return 1.0
+    named = _named(reading)
+    new = [w for w in language.content_words(fact) if w not in named]
+    held = _held(new, _words([message]))
+    return _held(new, _words([outside])) / held if held else 1.0
 
 
 def _is_quoted(fact: str, speaker: str, sentence: str) -> bool:
@@ -376,8 +408,8 @@ def _held(content: Sequence[str], said: Collection[str]) -> int:
 class Reading:
     """One question to an expert. source: index of the message that `message` is, or is part of.
 
-    before: the earlier messages shown with it. places: their indices, negative in the context.
-    names: of all who speak.
+    before: the earlier messages shown with it; the last may be what the message itself says before
+    it takes that back. places: their indices, negative in the context. names: of all who speak.
     """
 
     source: int
@@ -407,7 +439,8 @@ def readings(messages: Sequence[Message], context: Sequence[Message] = ()) -> li
     """The questions to an expert: one for each message, unless it only asks.
 
     Each shows the CONTEXT messages before, if they are of the same talk. A long message becomes
-    several questions, on portions of whole sentences. context: as `extract` takes it.
+    several questions, on portions of whole sentences. A sentence that is taken back is only shown
+    before the one that does so, as if that were the next message. context: as `extract` takes it.
     """
     said = [*context, *messages]
     names = frozenset(label(m) for m in said)
@@ -416,9 +449,42 @@ def readings(messages: Sequence[Message], context: Sequence[Message] = ()) -> li
         earlier = range(max(source - CONTEXT, -len(context)), source)
         places = tuple(i for i in earlier if _is_of_one_talk(said[len(context) + i], message))
         before = tuple(_end_of(said[len(context) + i]) for i in places)
-        if not language.is_question(line(message, names)):
-            found += [Reading(source, part, before, places, names) for part in _portions(message)]
+        if language.is_question(line(message, names)):
+            continue
+        for taken_back, part in _without_taken_back(message):
+            if taken_back is not None:
+                before = (*before[1 - CONTEXT :], _end_of(taken_back))
+                places = (*places[1 - CONTEXT :], source)
+            found += [Reading(source, p, before, places, names) for p in _portions(part)]
     return found
+
+
+def _without_taken_back(message: Message) -> list[tuple[Message | None, Message]]:
+    """The parts of a message without the sentences that are taken back in it, values put right.
+
+    Each part but the first begins with a sentence that takes something back. Beside it stands what
+    the message says before.
+    """
+    whole = pieces(message.content)
+    said = language.corrected(whole)
+    begins = language.taken_back(said)
+    if not begins:
+        as_it_is = said == whole
+        return [(None, message if as_it_is else replace(message, content=" ".join(said)))]
+    parts: list[tuple[Message | None, Message]] = []
+    for start, end in pairwise([0, *begins, len(said)]):
+        kept = said[start : end if end == len(said) else end - 1]
+        earlier = replace(message, content=" ".join(said[:start])) if start else None
+        if kept:
+            parts.append((earlier, replace(message, content=" ".join(kept))))
+    return parts
+
+
+def _standing(text: str) -> list[str]:
+    """The sentences of a text that none of its sentences takes back."""
+    said = language.corrected(pieces(text))
+    gone = {i - 1 for i in language.taken_back(said)}
+    return [sentence for i, sentence in enumerate(said) if i not in gone]
 
 
 def worth_reading(sentence: str) -> bool:

@@ -77,17 +77,22 @@ def decide(
     facts: Sequence[str],
     candidates: Sequence[Sequence[Candidate]],
     encoder: Encoder | None = None,
+    *,
+    may_end: Sequence[bool] = (),
 ) -> list[Op]:
     """One operation for each fact, in order.
 
-    candidates: for each fact its nearest memories (s = 10 in Mem0). A fact that the rules leave
+    candidates: for each fact its nearest memories (s = 10 in Mem0). may_end: for each fact whether
+    it may end one; none given means that all may. A fact that the rules leave
     open is added if there is neither an expert nor an encoder, or if the fact and the memory do
     not fit its window.
     """
     judge: _Judge | None = None if encoder is None else partial(_read, encoder)
     if engine is not None and engine.expert("update"):
         judge = partial(_asked, engine)
-    return [_decided(judge, fact, near) for fact, near in zip(facts, candidates, strict=True)]
+    ending = may_end or [True] * len(facts)
+    each = zip(facts, candidates, ending, strict=True)
+    return [_decided(judge, fact, near, ends) for fact, near, ends in each]
 
 
 def expert_prompt(fact: str, memory: str) -> str:
@@ -101,7 +106,7 @@ def expert_target(event: Event) -> str:
     return json.dumps({"event": event})
 
 
-def _decided(judge: _Judge | None, fact: str, candidates: Sequence[Candidate]) -> Op:
+def _decided(judge: _Judge | None, fact: str, candidates: Sequence[Candidate], may_end: bool) -> Op:
     """One fact's operation: NONE if a memory has the same words, else what the judge decides.
 
     The judge compares the fact with one memory after the other; its first event other than ADD that
@@ -119,6 +124,8 @@ def _decided(judge: _Judge | None, fact: str, candidates: Sequence[Candidate]) -
         return Op("ADD", None, "rule")
     for candidate, old in compared:
         event = judge(candidate.text, fact)
+        if event == "DELETE" and not may_end:
+            continue
         if event != "ADD" and _keeps(event, old, new):
             return Op(event, candidate.id, "model")
     return Op("ADD", None, "model")
