@@ -393,6 +393,30 @@ def test_an_overview_of_somebody_leaves_out_what_is_told_of_others(memory):
         assert bool(told_of(memory, question, hits, most=4)) == question.startswith("who")
 
 
+@pytest.mark.parametrize("question", ["Who is Tom Reilly?", "Tell me about Tom Reilly"])
+def test_a_full_name_lists_nobody_else_of_that_first_name(memory, question):
+    told = "My colleague Tom Reilly keeps geckos.", "Tom Reilly is off to Lisbon."
+    for text in ("My brother Tom lives in Leeds.", "Tom's birthday is on Thursday.", *told):
+        tell(memory, text)
+    assert found_about(memory, question) == [*told]
+
+
+def found_about(memory: Memory, question: str, most: int = 4) -> list[str]:
+    hits, scope = memory.search(question, user_id="ana", top_k=2), Scope(user_id="ana")
+    ask = told_of if question.startswith("Who") else overview
+    return sentences(ask(memory, question, hits, most=most, scope=scope))
+
+
+@pytest.mark.parametrize("question", ["Who is Bo?", "Tell me about Bo"])
+def test_what_is_said_again_and_again_of_somebody_gives_way_to_what_matters(memory, question):
+    rare = "Bo is my neighbour, a carpenter.", "Bo got a telescope for his birthday."
+    for n, photo in enumerate(("a soup", "a roast", "a pie", "a stew") * 5):
+        tell(memory, f"Bo is my pal and sent a photo of {photo}.", f"2024-05-{n + 1:02}T10:00Z")
+    for text in rare:
+        tell(memory, text, "2024-04-01T10:00Z")
+    assert found_about(memory, question) == [*rare, "and 4 more"]
+
+
 def test_what_a_question_also_tells_is_shown(memory):
     tell(
         memory,

@@ -46,6 +46,7 @@ from edgemem.language import (
     told_days,
     told_weekdays,
 )
+from edgemem.pipeline.people import counted
 from edgemem.pipeline.recall import evidence_of
 from edgemem.results import Evidence, Hit, Scope, at_day, local_time
 from edgemem.runtime.embedder import Embedder
@@ -113,8 +114,7 @@ def agenda(
     others = [hit for hit in told if hit.id not in listed]
     lines = (line for i in kept for line in (plans[i][1], *_later(memory, *plans[i], others)))
     left = len([*order])
-    more = [Evidence(f"and {left} more")] if left else []
-    return (*dict.fromkeys(lines), *more)  # one message may be of several plans
+    return (*dict.fromkeys(lines), *counted(left))  # one message may be of several plans
 
 
 def _candidates(memory: Memory, scope: Scope, asked: Asked) -> list[int]:

@@ -14,24 +14,22 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
-from functools import cache
-from io import BytesIO
+from functools import partial
 from itertools import islice, zip_longest
-from math import log
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemem import language
-from edgemem.pipeline.ingest import nearest
+from edgemem.pipeline.lasting import KINDS, lasting
+from edgemem.pipeline.people import all_told, counted, rare_hits
 from edgemem.pipeline.replies import Part, joined, parts
 from edgemem.results import (
     ASSISTANT,
     Evidence,
     Hit,
     Message,
-    Query,
     Scope,
     SearchResults,
     at_day,
@@ -39,7 +37,6 @@ from edgemem.results import (
     utc_now,
 )
 from edgemem.retrieval.search import RELEVANT
-from edgemem.runtime.onnxfile import expert_file
 from edgemem.stages.intent import may_tell, only_asks
 from edgemem.store import StoredTurn
 from edgemem.store.relations import relations_of
@@ -47,11 +44,10 @@ from edgemem.store.relations import relations_of
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["FAR_LESS", "KINDS", "LIKELY", "asked_at", "bearing", "changed", "clock", "evidence_of"]
+__all__ = ["FAR_LESS", "asked_at", "bearing", "changed", "clock", "evidence_of"]
 __all__ += [
     "has_ended",
     "known",
-    "lasting",
     "near_misses",
     "nearness",
     "notes",
@@ -59,13 +55,6 @@ __all__ += [
     "quotes",
 ]
 __all__ += ["recall", "relevant", "search", "sources", "telling", "told_of", "within"]
-
-Kind = Literal["constraint", "person", "circumstance"]
-"""constraint: an allergy, an illness, a diet, a fear. person: who somebody is to the user, a name,
-an animal. circumstance: work, home, age, tastes, a routine."""
-KINDS: tuple[Kind, ...] = get_args(Kind)
-LIKELY = 0.5
-"""The probability from which a memory counts as one of a kind."""
 
 _MAX_EVIDENCE = 8  # turns and facts whose sentences are compared with the question
 _WORDS_WEIGHT = 0.3  # of the share of the question's words in a sentence, beside the cosine's 1
@@ -86,7 +75,7 @@ _QUOTED_PARTS = 5  # the same, if parts of replies are among them
 _NEWEST = 100  # facts of `known`; no window has room for more
 _LETTER, _RUNS_ON = 32, 0.8  # a line runs on from so many characters and share of the longest one
 _LEADING_CHARS = 400  # of the turns before a message, searched together with it
-_LASTING = 16  # memories of a kind
+_MANY = 400  # hits, before remarks made again and again are left out
 _CLOCK = 0.42  # cosine from which a question is about the day or the time
 
 
@@ -452,33 +441,6 @@ def known(
     return taken
 
 
-def lasting(memory: Memory, scope: Scope, kind: Kind) -> list[Hit]:
-    """The memories that most likely tell something lasting of a kind, the likeliest first.
-
-    For each kind a logistic regression over the embedding says how probable that is. Its weights
-    are a direction, so the index finds these memories as it finds the nearest ones to a query. No
-    search scored them, so their score is 0. `python -m bench.fit_lasting` fits the weights for one
-    embedder; with any other there are no hits.
-    """
-    weights = _weights()
-    if memory.embedder.model_id != str(weights["embedder"]):
-        return []
-    column = KINDS.index(kind)
-    vector, bias = weights["vector"][:, column], float(weights["bias"][column])
-    length = float(np.linalg.norm(vector))
-    least = (log(LIKELY / (1 - LIKELY)) - bias) / length  # cosine to the direction
-    found = nearest(memory, Query(kind, scope, top_k=_LASTING), vector / length)
-    return [Hit.of(item, 0.0) for item, cosine in found if cosine >= least]
-
-
-@cache
-def _weights() -> dict[str, NDArray[np.float32]]:
-    """vector: (dim, len(KINDS)); bias: (len(KINDS),). embedder: id of the model whose embeddings
-    they are fitted to, a string."""
-    with np.load(BytesIO(expert_file("lasting"))) as saved:
-        return dict(saved)
-
-
 def overview(
     memory: Memory, question: str, hits: Sequence[Hit], *, most: int, scope: Scope | None = None
 ) -> tuple[Evidence, ...]:
@@ -486,23 +448,48 @@ def overview(
 
     Left out are turns that only ask, and hits far below the best one of the others. If the question
     names somebody, turns with the name stay, and of the others only the best. None are given if it
-    asks for all about somebody of whom nothing was told: the best would be of anybody. scope: if
-    nothing resembles the question ("what do you know about me?"), what lasts comes first.
+    asks for all about somebody of whom nothing was told: the best would be of anybody. scope: whose
+    memories are all read for such a name (people.py); if nothing resembles the question ("what do
+    you know about me?"), what lasts comes first.
     """
+    whom, of_all = language.asked_about(question), language.asks_of_speaker(question)
+    if scope is not None and not (whom or of_all):
+        hits = _more_hits(memory, question, hits, scope, most)
     told = _that_tell(memory, hits)
-    whom = language.asked_about(question)
+    near = within(told, _BEARS)
     lasts: list[Hit] = []
-    if scope is not None and not whom and not relevant(memory, told):
-        lasts = [*_round_robin(*(lasting(memory, scope, kind) for kind in KINDS))]
-    found = evidence_of(memory, None, [*lasts, *told])
+    left = 0
+    if scope is not None and whom:
+        lasts, left = all_told(memory, scope, question, partial(_tells_of, whom), most=most)
+        told = near = [hit for hit in near if not _tells_of(whom, hit.memory)]
+    elif scope is not None and (of_all or not relevant(memory, told)):
+        words = language.content_words(question)
+        if of_all or not any(_shares(words, hit.memory) for hit in told):
+            told, near, lasts = [], [], _that_matters(memory, scope, most)
+    found = evidence_of(memory, None, [*_that_tell(memory, lasts), *told])
     named = {*whom, *language.named(question, (evidence.text for evidence in found))}
     of_them = [evidence for evidence in found if _tells_of(named, evidence.text)]
     if whom and not of_them:
         return ()
-    near = {hit.id for hit in (*lasts, *within(told, _BEARS if named else _OF_THE_BEST))}
-    kept = (e for e in found if (e.source and e.source.id in near) or e in of_them)
+    ids = {hit.id for hit in (*lasts, *(near if named else within(told, _OF_THE_BEST)))}
+    kept = (e for e in found if (e.source and e.source.id in ids) or e in of_them)
     once = {evidence.text: evidence for evidence in kept}
-    return _oldest_first(list(islice(once.values(), most)))
+    return (*_oldest_first(list(islice(once.values(), most))), *counted(left))
+
+
+def _that_matters(memory: Memory, scope: Scope, most: int) -> list[Hit]:
+    """The memories that last, of each kind in turn, without remarks made again and again."""
+    hits = [*_round_robin(*(lasting(memory, scope, kind, most=_MANY) for kind in KINDS))]
+    return rare_hits(memory, hits, scope, least=most)
+
+
+def _more_hits(
+    memory: Memory, question: str, hits: Sequence[Hit], scope: Scope, most: int
+) -> list[Hit]:
+    """The hits of a search, and further ones in place of remarks made again and again."""
+    more = memory.search(question, top_k=_MANY, explain=True, **asdict(scope))
+    found = sorted((*hits, *more), key=lambda hit: -hit.score)
+    return rare_hits(memory, found, scope, least=most)[: max(most, len(hits))]
 
 
 def _tells_of(whom: Collection[str], text: str) -> bool:
@@ -517,7 +504,7 @@ def _typed(text: str) -> tuple[str, str]:
 
 
 def told_of(
-    memory: Memory, question: str, hits: Sequence[Hit], *, most: int
+    memory: Memory, question: str, hits: Sequence[Hit], *, most: int, scope: Scope | None = None
 ) -> tuple[Evidence, ...]:
     """For "who is Tom?" at most `most` turns with his name, oldest first; none for other questions.
 
@@ -530,7 +517,16 @@ def told_of(
     unnamed = {*whom} - {*language.named(question, texts)}
     if not all(language.is_introduced(word, texts) for word in unnamed):
         return ()
-    return _oldest_first([e for e in found if language.share(whom, e.text) > 0][:most])
+    left = 0
+    has_name = partial(_shares, language.content_words(" ".join(whom)))
+    if scope is not None:
+        theirs, left = all_told(memory, scope, question, has_name, most=most)
+        found = evidence_of(memory, None, _that_tell(memory, theirs))
+    return (*_oldest_first([e for e in found if has_name(e.text)][:most]), *counted(left))
+
+
+def _shares(names: Sequence[str], text: str) -> bool:
+    return language.share(names, text) > 0
 
 
 def bearing(
