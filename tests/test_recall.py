@@ -22,6 +22,7 @@ from edgemem.pipeline.recall import (
     search,
     sources,
     told_of,
+    without_remarks,
 )
 from edgemem.results import Entity, Message, Scope
 from edgemem.stages.generation import quoted
@@ -485,6 +486,21 @@ def test_what_an_answer_quoted_is_not_searched_for_with_the_next_message(memory)
     with patch.object(memory, "search", wraps=memory.search) as search_:
         search(memory, {"user_id": "ana"}, "and for how long?", None, [said], most=4)
     assert "Yorgos" not in search_.call_args_list[-1].args[0]
+
+
+def test_remarks_made_again_and_again_give_way_in_a_search_that_finds_nothing_else(memory):
+    lasts = "My workplace is Park Street Dental."
+    tell(memory, lasts)
+    for n in range(60):
+        cupboard = ("stationery", "linen", "broom")[n % 3]
+        tell(memory, f"Work was slow, I tidied the {cupboard} cupboard on shelf {n}.")
+    question, scope = "Where is my work, at which cupboard?", Scope(user_id="ana")
+    hits = memory.search(question, user_id="ana", top_k=4)
+    assert lasts not in {hit.memory for hit in hits}
+    found = without_remarks(memory, question, hits, scope, least=4)
+    assert [hit.memory for hit in found] == [lasts]
+    few = memory.search(lasts, user_id="ana", top_k=1)
+    assert without_remarks(memory, question, few, scope, least=4) == [*few]
 
 
 def found_by(memory: Memory, question: str) -> list[tuple[str, str | None]]:

@@ -55,6 +55,7 @@ __all__ += [
     "quotes",
 ]
 __all__ += ["recall", "relevant", "search", "sources", "telling", "told_of", "within"]
+__all__ += ["without_remarks"]
 
 _MAX_EVIDENCE = 8  # turns and facts whose sentences are compared with the question
 _WORDS_WEIGHT = 0.3  # of the share of the question's words in a sentence, beside the cosine's 1
@@ -186,6 +187,23 @@ def _as_searched(text: str) -> str:
         return text
     known = {*language.words(plain)}
     return " ".join([plain, *(w for w in language.content_words(text) if w not in known)])
+
+
+def without_remarks(
+    memory: Memory, question: str, hits: Sequence[Hit], scope: Scope, *, least: int
+) -> list[Hit]:
+    """The hits of a search, and further ones in place of remarks made again and again.
+
+    "Where do I work?" resembles every "Work was slow" of three years. least: texts among which none
+    is left out.
+    """
+    query = _as_searched(question)
+    more = memory.search(query, top_k=_MANY, explain=True, **asdict(scope))
+    found = sorted((*hits, *more), key=lambda hit: -hit.score)
+    rare = rare_hits(memory, found, scope, least=least)
+    if {hit.memory for hit in hits} <= {hit.memory for hit in rare}:
+        return [*hits]
+    return rare[: max(least, len(hits))]
 
 
 def recall(
@@ -454,7 +472,7 @@ def overview(
     """
     whom, of_all = language.asked_about(question), language.asks_of_speaker(question)
     if scope is not None and not (whom or of_all):
-        hits = _more_hits(memory, question, hits, scope, most)
+        hits = without_remarks(memory, question, hits, scope, least=most)
     told = _that_tell(memory, hits)
     near = within(told, _BEARS)
     lasts: list[Hit] = []
@@ -481,15 +499,6 @@ def _that_matters(memory: Memory, scope: Scope, most: int) -> list[Hit]:
     """The memories that last, of each kind in turn, without remarks made again and again."""
     hits = [*_round_robin(*(lasting(memory, scope, kind, most=_MANY) for kind in KINDS))]
     return rare_hits(memory, hits, scope, least=most)
-
-
-def _more_hits(
-    memory: Memory, question: str, hits: Sequence[Hit], scope: Scope, most: int
-) -> list[Hit]:
-    """The hits of a search, and further ones in place of remarks made again and again."""
-    more = memory.search(question, top_k=_MANY, explain=True, **asdict(scope))
-    found = sorted((*hits, *more), key=lambda hit: -hit.score)
-    return rare_hits(memory, found, scope, least=most)[: max(most, len(hits))]
 
 
 def _tells_of(whom: Collection[str], text: str) -> bool:
