@@ -503,6 +503,31 @@ def test_remarks_made_again_and_again_give_way_in_a_search_that_finds_nothing_el
     assert without_remarks(memory, question, few, scope, least=4) == [*few]
 
 
+def test_a_question_for_the_next_time_finds_nothing_that_is_over(memory):
+    tell(memory, "Max's swimming gala is next Friday.", "2025-10-12T09:00Z")
+    tell(memory, "Max's swimming gala is on the 21st of October.", "2026-10-16T09:00Z")
+    tell(memory, "Max loves the swimming gala.", "2026-10-16T09:00Z")
+    found = [told for told, _ in found_by(memory, "When is Max's next swimming gala?")]
+    assert found == ["Max loves the swimming gala."]
+    coming = "Max's swimming gala is on the 4th of December."
+    tell(memory, coming, "2026-11-16T09:00Z")
+    found = [told for told, _ in found_by(memory, "When is Max's next swimming gala?")]
+    assert sorted(found) == sorted([coming, "Max loves the swimming gala."])
+    assert len(found_by(memory, "When is Max's swimming gala?")) == 4
+
+
+def test_what_was_called_off_is_quoted_with_that(memory):
+    off = "Gwen can't do Mondays any more, so we look for somebody with room at the weekend."
+    tell(memory, "Lily's trumpet lesson with Gwen is on Mondays at four.", "2026-09-27T09:00Z")
+    tell(memory, off, "2026-11-22T09:00Z")
+    tell(memory, "The bins go out on Mondays.", "2026-11-23T09:00Z")
+    question = "When is Lily's trumpet lesson?"
+    hits = memory.search(question, user_id="ana")
+    first, *rest = sorted(hits, key=lambda hit: "trumpet" not in hit.memory)
+    hits = [replace(first, score=0.8), *(replace(hit, score=0.01) for hit in rest)]
+    assert sentences(quotes(memory, question, hits)) == [first.memory, off]
+
+
 def found_by(memory: Memory, question: str) -> list[tuple[str, str | None]]:
     ids = {"user_id": "ana"}
     hits = search(memory, ids, question, "2026-11-30T08:00:00+00:00", (), most=4)

@@ -72,6 +72,7 @@ _OF_THE_BEST = 0.17  # the same, for an overview or a quotation
 _BEARS = 0.5  # the same, for advice or a text
 _PARTS, _OF_A_PART = 6, 4  # parts of a task that are searched for, hits of each
 _QUOTED = 3  # sentences beside an answer that is not reliable
+_OFF = 2  # later turns that call off what is quoted
 _QUOTED_PARTS = 5  # the same, if parts of replies are among them
 _NEWEST = 100  # facts of `known`; no window has room for more
 _LETTER, _RUNS_ON = 32, 0.8  # a line runs on from so many characters and share of the longest one
@@ -98,13 +99,13 @@ def search(
     """The memories that fit a message, best first.
 
     ids: whose. said_at: ISO-8601 time of the message; if it asks about another time, this also
-    finds what was valid then, and if it asks when in a year, only what is of that year; None: it
-    asks about no time. before: the turns before the message; also finds what fits them and the
-    message together, but for the turns themselves, which would find nothing as well as their own
-    words. Only their first paragraphs count: what an answer quotes would find itself. Of memories
-    with the same text one is given, so that a remark of every week leaves room for others: one of
-    the year that the text names, else the one told nearest to the time that it asks about, else the
-    newest.
+    finds what was valid then, if it asks when in a year, only what is of that year, and if it asks
+    when something comes next, nothing whose days are over; None: it asks about no time. before: the
+    turns before the message; also finds what fits them and the message together, but for the turns
+    themselves, which would find nothing as well as their own words. Only their first paragraphs
+    count: what an answer quotes would find itself. Of memories with the same text one is given, so
+    that a remark of every week leaves room for others: one of the year that the text names, else
+    the one told nearest to the time that it asks about, else the newest.
     """
     query = _as_searched(text)
     at = said_at and asked_at(text, said_at)
@@ -140,6 +141,8 @@ def search(
     ranked = _said_once(memory, sorted(best.values(), key=lambda hit: -hit.score), fit)
     if year and language.asks_when(query):
         ranked = _of_year(ranked, year) or ranked
+    if said_at and language.asks_for_next(query):
+        ranked = [hit for hit in ranked if not _is_over(hit, local_time(said_at))]
     return replace(hits, items=tuple(ranked[:most]))
 
 
@@ -155,6 +158,12 @@ def _is_of(hit: Hit, year: int) -> bool:
     when = local_time(hit.valid_from or hit.created_at)
     days = language.told_days(hit.memory, when)
     return when.startswith(f"{year}-") or any(first.year == year for first, _ in days)
+
+
+def _is_over(hit: Hit, now: str) -> bool:
+    """Whether a hit names days and all of them are past."""
+    days = language.told_days(hit.memory, local_time(hit.valid_from or hit.created_at))
+    return bool(days) and all(last.isoformat() < now[:10] for _, last in days)
 
 
 def _seconds(when: str) -> float:
@@ -198,6 +207,8 @@ def without_remarks(
     is left out.
     """
     query = _as_searched(question)
+    if language.asks_for_next(query):  # of many that are over, `search` has left the coming ones
+        return [*hits]
     more = memory.search(query, top_k=_MANY, explain=True, **asdict(scope))
     found = sorted((*hits, *more), key=lambda hit: -hit.score)
     rare = rare_hits(memory, found, scope, least=least)
@@ -243,12 +254,24 @@ def recall(
 
 def quotes(memory: Memory, question: str, hits: Sequence[Hit]) -> tuple[Evidence, ...]:
     """What stands beside an answer that is not reliable: the sentences nearest to the question, of
-    hits that are not far below the best one; oldest first."""
-    near = within(_that_tell(memory, hits), _OF_THE_BEST)
+    hits that are not far below the best one, and what calls them off; oldest first."""
+    told = _that_tell(memory, hits)
+    near = within(told, _OF_THE_BEST)
     found = recall(memory, question, near, most=_QUOTED)
     if any(evidence.is_reply for evidence in found):  # a part of a reply tells less than a sentence
         found = recall(memory, question, near, most=_QUOTED_PARTS)
-    return _oldest_first(found)
+    later = [
+        hit
+        for hit in told
+        if hit.kind == "turn"
+        and any(
+            (e.when or "") < (hit.valid_from or "") and language.calls_off(hit.memory, e.text)
+            for e in found
+        )
+    ]
+    known = {e.source.id for e in found if e.source}
+    off = evidence_of(memory, None, [hit for hit in later if hit.id not in known][:_OFF])
+    return _oldest_first([*found, *off])
 
 
 def near_misses(memory: Memory, question: str, hits: Sequence[Hit]) -> tuple[Evidence, ...]:
