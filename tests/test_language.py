@@ -213,6 +213,11 @@ def test_a_full_name_or_kin_tells_two_people_of_one_first_name_apart(question, o
             (0,),
         ),
         ("Who is Tom Reilly?", ("I saw Tom. Reilly rang.", "Tom Reilly left."), ()),
+        (
+            "Tell me about my mum",
+            ("Mum rang.", "Hannah's mother is ill.", "My mum met Ffion's mum.", "I like opera."),
+            (1,),
+        ),
     ],
 )  # fmt: skip
 def test_a_first_name_is_that_of_the_only_person_of_that_name(question, texts, others):

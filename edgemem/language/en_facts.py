@@ -473,7 +473,7 @@ def _people(asked: re.Match[str]) -> Iterator[_Person]:
             name[0] if name else "", _kin(kin["kin"]) if kin else "", tuple(name[1:]),
             group["from"].lower() if group else "",
         )  # fmt: skip
-        if name:
+        if name or kin:
             yield person
 
 
@@ -484,7 +484,10 @@ def _kin(word: str) -> str:
 
 
 def _tells(person: _Person, texts: Sequence[str]) -> list[bool | None]:
-    """Whether each text tells of a person; None if it does not have the first name."""
+    """Whether each text tells of a person; None if it does not have the first name, or the word for
+    kin if no name is known."""
+    if not person.name:
+        return [_tells_of_own(person.kin, text) for text in texts]
     mentions = [_mentions(person, text) for text in texts]
     kin_of: dict[str, set[str]] = {}
     for mention in chain.from_iterable(mentions):
@@ -512,6 +515,13 @@ def _tells(person: _Person, texts: Sequence[str]) -> list[bool | None]:
         any(not several if is_of is None else is_of for is_of in of_text) if of_text else None
         for of_text in theirs
     ]
+
+
+def _tells_of_own(kin: str, text: str) -> bool | None:
+    """Whether a text tells of the user's own kin, not "Ana's mother"; None if it names no kin."""
+    alike = next((group for group in _SAME_KIN if kin in group), {kin})
+    owners = [owner for word in alike for owner in _owners(word, text)]
+    return not all(map(_is_other, owners)) if owners else None
 
 
 def _mentions(person: _Person, text: str) -> list[_Person]:
