@@ -418,6 +418,15 @@ def test_what_is_said_again_and_again_of_somebody_gives_way_to_what_matters(memo
     assert found_about(memory, question) == [*rare, "and 4 more"]
 
 
+def test_of_somebody_a_fact_does_not_count_beside_its_turn(memory):
+    facts = {f"Bo has been to {place}.": f"Bo has been to {place}" for place in ("York", "Oslo")}
+    memory.engine.facts.update(facts)
+    for text in facts:
+        assert len(tell(memory, text, infer=True)) == 2
+    for question in ("Who is Bo?", "Tell me about Bo"):
+        assert sorted(found_about(memory, question, most=2)) == sorted(facts)
+
+
 def test_what_a_question_also_tells_is_shown(memory):
     tell(
         memory,

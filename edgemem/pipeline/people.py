@@ -15,7 +15,7 @@ from math import log
 from typing import TYPE_CHECKING
 
 from edgemem.language import of_others, subjects
-from edgemem.results import Evidence, Hit, Scope
+from edgemem.results import Evidence, Hit, MemoryItem, Scope
 from edgemem.store.store import told_texts
 
 if TYPE_CHECKING:
@@ -34,16 +34,22 @@ def all_told(
     """The memories of a scope that name those whom a question asks about, oldest first, and how
     many were left out.
 
-    names: whether a text has one of the names. Of more than `most` texts the `rarest` are given. No
-    search scored them, so their score is 0.
+    names: whether a text has one of the names. A fact is left out if its turns have one, too. Of
+    more than `most` texts the `rarest` are given. No search scored them, so their score is 0.
     """
-    rows = told_texts(memory.store, scope, {"turn", "fact"})
-    items = {text: row for row, text, _ in rows if names(text)}
-    others = of_others(question, [*items])
-    theirs = [text for text, other in zip([*items], others, strict=True) if not other]
+    rows = told_texts(memory.store, scope, {"turn", "fact", "image"})
+    items = memory.store.by_rowids(row for row, text, _ in rows if names(text)).values()
+    turns = {id for item in items if item.kind == "turn" for id in item.sources}
+    own = [i for i in items if i.kind != "fact" or _is_edited(i) or not turns.issuperset(i.sources)]
+    by_text = {item.memory: item for item in own}
+    others = of_others(question, [*by_text])
+    theirs = [text for text, other in zip(by_text, others, strict=True) if not other]
     kept = rarest(theirs, (text for _, text, _ in rows), least=most, most=most)
-    found = memory.store.by_rowids(items[text] for text in kept)
-    return [Hit.of(item, 0.0) for item in found.values()], len(theirs) - len(kept)
+    return [Hit.of(by_text[text], 0.0) for text in kept], len(theirs) - len(kept)
+
+
+def _is_edited(item: MemoryItem) -> bool:
+    return item.updated_at != item.created_at
 
 
 def rare_hits(memory: Memory, hits: Sequence[Hit], scope: Scope, *, least: int) -> list[Hit]:
