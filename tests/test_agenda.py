@@ -89,6 +89,7 @@ def test_a_question_for_coming_days_is_known(question: str, first: str, last: st
         ("What did I do in summer 2025?", "2025-06-01", "2025-08-31"),
         ("What happened in the winter of 2024?", "2024-12-01", "2025-02-28"),
         ("sum up my year", "2025-11-19", "2026-11-18"),
+        ("What happened at Christmas?", "2025-12-24", "2025-12-26"),
         ("What happened in March 2025?", "2025-03-01", "2025-03-31"),
     ],
 )
@@ -333,6 +334,14 @@ def test_somebody_who_is_off_to_a_place_calls_nothing_off(memory: Memory) -> Non
     off = "Tom is off sick, he says, so no trip into town."
     tell(memory, "2026-11-17T10:00:00Z", off)
     assert listed(memory, "What do I have on Friday?") == [plan, off]
+
+
+def test_a_plan_of_something_else_in_the_same_words_does_not_follow(memory: Memory) -> None:
+    plan = "Ok so the window cleaner got booked for Friday."
+    tell(memory, "2026-11-15T10:00:00Z", plan)
+    tell(memory, "2026-11-16T10:00:00Z", "Ok so the plumber got booked for Saturday the 28th.")
+    tell(memory, "2026-11-16T10:01:00Z", "Lol ok.")
+    assert listed(memory, "What do I have on Friday?") == [plan]
 
 
 def test_a_plan_that_somebody_goes_on_later_is_followed(memory: Memory) -> None:

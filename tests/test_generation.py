@@ -300,6 +300,8 @@ def test_a_count_that_nobody_told_is_no_answer_to_how_often(said, given):
     engine = Recorder(pieces=(said,))
     stream = answer(engine, "How often do I swim?", told, speaker="Ana", quotes=lambda: told)
     assert "".join(stream).startswith(said if given else "I'm not sure.")
+    stream = answer(engine, "How often do I swim?", told, speaker="Ana")
+    assert "".join(stream) == (said if given else NOTHING_FOUND)
 
 
 def test_an_experts_days_are_told_in_the_form_that_was_asked_for():

@@ -352,11 +352,13 @@ asks_for_now = _having(
 )
 """Whether a question is about how things are now, so that the newest memory is most relevant."""
 asks_for_next = _having(
+    r"\A(?!.*\b(?:birthday|bday|anniversary)\b).*"
     r"\b(?:when|(?:what|which) (?:date|day|week|month|time))\b.*"
     r"\b(?:next|upcoming)\b(?! (?:to|door|of kin|day|week|weekend|month|year|spring|summer|autumn"
     r"|fall|winter|(?:mon|tues|wednes|thurs|fri|satur|sun)day)\b)"
 )
-"""Whether a question asks when something comes next, so that what is over is no answer."""
+"""Whether a question asks when something comes next, so that what is over is no answer. What comes
+every year is over and comes again."""
 counts_times = _having(r"\bhow (?:often|many times)\b")
 """Whether a question asks how often something is or was."""
 asks_for_past = _having(r"\b(?:before|used to|previous(?:ly)?|former(?:ly)?|back then|old|first)\b")

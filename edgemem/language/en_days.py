@@ -137,7 +137,7 @@ _SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}  # t
 _LONG = re.compile(
     r"(?:\b(?:in|during|over|of|for|back in) )?(?:\bthe )?\b(?:(?:whole|rest) (?:of )?)?"
     rf"(?:(?P<step>this|last|next) (?P<unit>year|{'|'.join(_SEASONS)})"
-    rf"|(?P<season>{'|'.join(_SEASONS)})(?: (?:of )?(?P<of>\d{{4}}))?"
+    rf"|(?:at )?(?P<season>{'|'.join(_SEASONS)}|christmas)(?: (?:of )?(?P<of>\d{{4}}))?(?! \w)"
     r"|(?<!at )(?P<year>(?:19|20)\d\d))(?: so far)?\b",
     re.I,
 )
@@ -167,7 +167,7 @@ _BARE = frozenset("is it the what what's whats".split())
 _HOURS_AND_SUCH = frozenset(NUMBER_WORDS) | frozenset(
     "half quarter past am pm noon midday midnight o'clock morning afternoon evening night next "
     "last booked fixed set moved changed confirmed mean sorry wait actually "
-    "later earlier sooner going move moves moving still".split()
+    "later earlier sooner going move moves moving still ok okay lol got".split()
 )
 _CALLED_OFF = re.compile(
     r"\b(?:cancel\w*|called off|postponed|rescheduled|scrapped|(?:fell|fallen|falls) through|"
@@ -452,17 +452,21 @@ def _asked(question: str, now: str) -> Asked | None:
 
 
 def _long(found: re.Match[str], today: date, *, past: bool) -> Days | None:
-    """The days of a year or a season; for a question about the past, until today."""
+    """The days of a year, a season or Christmas; for a question about the past, until today."""
     season = (found["season"] or found["unit"] or "year").lower()
     named, step = found["year"] or found["of"], (found["step"] or "").lower()
     month, n_months = (_SEASONS[season], 3) if season in _SEASONS else (1, 12)
     with suppress(OverflowError, ValueError):  # the year 0; the year 9999
         first = date(int(named) if named else today.year, month, 1)
+        if season == "christmas":
+            first = date(first.year, 12, 24)
         if not named and (step == "next" or (step == "last" and season == "year")):
             first = first.replace(first.year + (1 if step == "next" else -1))
         elif not named and (past or step == "last") and first > today:
             first = first.replace(first.year - 1)
         last = add_months(first, n_months) - timedelta(days=1)
+        if season == "christmas":
+            last = first + timedelta(days=2)
         if not past and not named and last < today:
             first, last = (day.replace(day.year + 1) for day in (first, last))
         return first, (min(last, today) if past and first <= today else last)

@@ -226,8 +226,9 @@ def _same(told: str, plan: str) -> bool:
     """Whether a later message is of the same thing as a plan: by all that it says, or, as its new
     day and hour are not the plan's, by more of the rest."""
     words, rest = content_words(told), subjects(told)
-    return (len(words) > 1 and share(words, plan) >= _SAME) or (
-        len(rest) > 1 and share(rest, plan) > _SAME
+    by_rest = share(rest, plan)
+    return (len(words) > 1 and by_rest > 0 and share(words, plan) >= _SAME) or (
+        len(rest) > 1 and by_rest > _SAME
     )
 
 

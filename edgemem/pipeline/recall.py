@@ -44,18 +44,9 @@ from edgemem.store.relations import relations_of
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["FAR_LESS", "asked_at", "bearing", "changed", "clock", "evidence_of"]
-__all__ += [
-    "has_ended",
-    "known",
-    "near_misses",
-    "nearness",
-    "notes",
-    "overview",
-    "quotes",
-]
-__all__ += ["recall", "relevant", "search", "sources", "telling", "told_of", "within"]
-__all__ += ["without_remarks"]
+__all__ = ["FAR_LESS", "asked_at", "bearing", "changed", "clock", "evidence_of", "has_ended"]
+__all__ += ["known", "near_misses", "nearness", "notes", "overview", "quotes", "recall"]
+__all__ += ["relevant", "search", "sources", "telling", "told_of", "within", "without_remarks"]
 
 _MAX_EVIDENCE = 8  # turns and facts whose sentences are compared with the question
 _WORDS_WEIGHT = 0.3  # of the share of the question's words in a sentence, beside the cosine's 1
@@ -78,6 +69,7 @@ _NEWEST = 100  # facts of `known`; no window has room for more
 _LETTER, _RUNS_ON = 32, 0.8  # a line runs on from so many characters and share of the longest one
 _LEADING_CHARS = 400  # of the turns before a message, searched together with it
 _MANY = 400  # hits, before remarks made again and again are left out
+_LONG_AGO = 31 * 86_400  # seconds after which "the gala is at nine" tells of a day that is over
 _CLOCK = 0.42  # cosine from which a question is about the day or the time
 
 
@@ -161,9 +153,13 @@ def _is_of(hit: Hit, year: int) -> bool:
 
 
 def _is_over(hit: Hit, now: str) -> bool:
-    """Whether a hit names days and all of them are past."""
-    days = language.told_days(hit.memory, local_time(hit.valid_from or hit.created_at))
-    return bool(days) and all(last.isoformat() < now[:10] for _, last in days)
+    """Whether a hit names days and all are past, or was told long ago with an hour alone."""
+    text, when = hit.memory, local_time(hit.valid_from or hit.created_at)
+    if days := language.told_days(text, when):
+        return all(last.isoformat() < now[:10] for _, last in days)
+    timed = {*language.content_words(text)} - language.subjects(text)
+    long_ago = _seconds(now) - _seconds(when) > _LONG_AGO
+    return bool(timed) and long_ago and not language.told_weekdays(text)
 
 
 def _seconds(when: str) -> float:
@@ -260,18 +256,16 @@ def quotes(memory: Memory, question: str, hits: Sequence[Hit]) -> tuple[Evidence
     found = recall(memory, question, near, most=_QUOTED)
     if any(evidence.is_reply for evidence in found):  # a part of a reply tells less than a sentence
         found = recall(memory, question, near, most=_QUOTED_PARTS)
-    later = [
-        hit
-        for hit in told
-        if hit.kind == "turn"
-        and any(
-            (e.when or "") < (hit.valid_from or "") and language.calls_off(hit.memory, e.text)
-            for e in found
-        )
-    ]
     known = {e.source.id for e in found if e.source}
-    off = evidence_of(memory, None, [hit for hit in later if hit.id not in known][:_OFF])
+    others = (hit for hit in told if hit.kind == "turn" and hit.id not in known)
+    later = [hit for hit in others if any(_calls_off(hit, e) for e in found)]
+    off = evidence_of(memory, None, later[:_OFF])
     return _oldest_first([*found, *off])
+
+
+def _calls_off(hit: Hit, plan: Evidence) -> bool:
+    later = (plan.when or "") < (hit.valid_from or "")
+    return later and language.calls_off(hit.memory, plan.text)
 
 
 def near_misses(memory: Memory, question: str, hits: Sequence[Hit]) -> tuple[Evidence, ...]:

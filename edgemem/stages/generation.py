@@ -314,9 +314,11 @@ def _checked(
     unlikely = math.exp(result.log_p) < _GUESSED and not verdict
     counted = language.counts_times(question) and not _places([prompt], told)
     guessed = unlikely or counted or language.names_nobody(told, question)
-    if _refuses(told) or (guessed and not guesses):
+    sure = not counted and reliable(told, result.log_p, question)
+    shown = () if sure or _refuses(told) else quotes()
+    if _refuses(told) or (guessed and not guesses) or (counted and not shown):
         told = unknown
-    elif (counted or not reliable(told, result.log_p, question)) and (shown := quotes()):
+    elif shown:
         head = "" if verdict else f"{told}\n\n"
         told = unsure(shown) if guessed and not verdict else head + quoted(shown)
     yield told
