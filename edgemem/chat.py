@@ -246,7 +246,11 @@ class Chat:
         with_turns = wanted.refers if asks else self._way(wanted, own_words) == "converse"
         read = as_read(text)
         hits = self._search(text, said_at, with_turns=with_turns)
-        whom = recall.told_of(self.memory, read, hits, most=TOLD_TURNS) if asks else ()
+        if asks and not any(hit.score >= _TOLD for hit in hits):
+            rare = recall.without_remarks(self.memory, read, hits, self._scope, least=_CANDIDATES)
+            hits = replace(hits, items=tuple(rare))
+        whose = partial(recall.told_of, most=TOLD_TURNS, scope=self._scope)
+        whom = whose(self.memory, read, hits) if asks else ()
         if whom:
             wanted = replace(wanted, wants="overview")
         near = wanted.wants == "general" and any(hit.score >= _TOLD for hit in hits)

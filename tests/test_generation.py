@@ -291,6 +291,19 @@ def test_an_answer_ends_where_it_begins_again_or_names_what_nobody_said(written,
     assert "".join(stream) == stream.result.text == told
 
 
+@pytest.mark.parametrize(
+    ("said", "given"),
+    [(" 14 times", False), (" twice a week", True), (" on Fridays", False)],
+)
+def test_a_count_that_nobody_told_is_no_answer_to_how_often(said, given):
+    told = [Evidence("I swim twice a week, the 14th time today.", MAY_8, "Ana")]
+    engine = Recorder(pieces=(said,))
+    stream = answer(engine, "How often do I swim?", told, speaker="Ana", quotes=lambda: told)
+    assert "".join(stream).startswith(said if given else "I'm not sure.")
+    stream = answer(engine, "How often do I swim?", told, speaker="Ana")
+    assert "".join(stream) == (said if given else NOTHING_FOUND)
+
+
 def test_an_experts_days_are_told_in_the_form_that_was_asked_for():
     pieces = (" 7 May", " 2023,", " 8 May 2023")
     _, stream = by_expert(*pieces, question="Which days? Give them as YYYY-MM-DD.")

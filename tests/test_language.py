@@ -16,6 +16,7 @@ from edgemem.language import (
     is_question,
     leans_back,
     named,
+    of_others,
     same_word,
     says_the_same,
     sentences,
@@ -173,6 +174,60 @@ def test_it_is_known_whom_a_question_names(question, told, names, whom):
 def test_it_is_known_who_is_asked_about_in_general(question, word):
     found = asked_about(question)
     assert found == set() if word is None else word in found and not {"my", "best"} & found
+
+
+REILLY = (
+    "My brother Tom lives in Leeds.",
+    "Tom's birthday is on Thursday.",
+    "My colleague Tom Reilly showed me round.",
+    "Tom Reilly is off to Lisbon.",
+    "Tom and Aisha are having a baby!",
+)
+
+
+@pytest.mark.parametrize(
+    ("question", "others"),
+    [
+        ("Who is Tom Reilly?", (0, 1, 4)),
+        ("tell me about Tom Reilly", (0, 1, 4)),
+        ("who is tom reilly", (0, 1, 4)),
+        ("What do you know about my brother Tom?", (2, 3)),
+        ("Who are Tom Reilly and Aisha?", (0, 1)),
+        ("Who is Tom?", ()),
+        ("Where does Tom Reilly live?", ()),
+    ],
+)
+def test_a_full_name_or_kin_tells_two_people_of_one_first_name_apart(question, others):
+    found = of_others(question, REILLY)
+    assert [i for i, other in enumerate(found) if other] == [*others]
+
+
+@pytest.mark.parametrize(
+    ("question", "texts", "others"),
+    [
+        ("Who is Ana Lima?", ("Ana is ill.", "My boss Ana rang.", "Ana Lima left."), ()),
+        ("Who is Mr Feeney?", ("Mr Okafor left.", "Mr. Feeney said no.", "I like Mr Feeney"), (0,)),
+        (
+            "Tell me about Sarah from choir",
+            ("Sarah from pottery left.", "Sarah in the choir sings.", "Sarah moved lunch."),
+            (0,),
+        ),
+        ("Who is Tom Reilly?", ("I saw Tom. Reilly rang.", "Tom Reilly left."), ()),
+        (
+            "Tell me about my mum",
+            ("Mum rang.", "Hannah's mother is ill.", "My mum met Ffion's mum.", "I like opera."),
+            (1,),
+        ),
+    ],
+)  # fmt: skip
+def test_a_first_name_is_that_of_the_only_person_of_that_name(question, texts, others):
+    found = of_others(question, texts)
+    assert [i for i, other in enumerate(found) if other] == [*others]
+
+
+@given(st.text(max_size=40), st.lists(st.text(max_size=40), max_size=4))
+def test_any_texts_can_be_of_others(name, texts):
+    assert len(of_others(f"Who is {name}?", texts)) == len(texts)
 
 
 @given(st.text(), st.lists(st.text()))

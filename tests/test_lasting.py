@@ -4,7 +4,8 @@ import numpy as np
 from memorykit import quick
 
 from bench import fit_lasting
-from edgemem.pipeline.recall import KINDS, lasting
+from edgemem.pipeline.lasting import KINDS, lasting
+from edgemem.pipeline.recall import overview
 from edgemem.results import Scope
 
 
@@ -21,6 +22,21 @@ def test_what_lasts_is_told_apart_by_kind(embedder):
             likeliest = lasting(memory, Scope(user_id="ana"), kind)
             assert likeliest[0].memory == text
             assert "The parcel came yesterday." not in [hit.memory for hit in likeliest]
+
+
+def test_what_is_said_again_and_again_is_not_what_is_known_of_the_user(embedder):
+    scope, asks = Scope(user_id="ana"), "What do you know about me?"
+    lasts = "Lily is allergic to cashews.", "I'm a receptionist at Park Street Dental."
+    with quick(embedder=embedder) as memory:
+        for text in lasts:
+            memory.add(text, user_id="ana", infer=False)
+        for n in range(24):
+            mood = ("grumpy", "tired", "cheerful")[n % 3]
+            for text in (f"My neighbour is {mood}.", f"We have book club on the {n + 4}th."):
+                memory.add(text, user_id="ana", infer=False)
+        hits = memory.search(asks, user_id="ana")
+        found = overview(memory, asks, hits, most=4, scope=scope)
+        assert {*lasts} <= {evidence.text for evidence in found}
 
 
 def test_another_embedder_finds_nothing_that_lasts():

@@ -22,6 +22,7 @@ from edgemem.pipeline.recall import (
     search,
     sources,
     told_of,
+    without_remarks,
 )
 from edgemem.results import Entity, Message, Scope
 from edgemem.stages.generation import quoted
@@ -393,6 +394,39 @@ def test_an_overview_of_somebody_leaves_out_what_is_told_of_others(memory):
         assert bool(told_of(memory, question, hits, most=4)) == question.startswith("who")
 
 
+@pytest.mark.parametrize("question", ["Who is Tom Reilly?", "Tell me about Tom Reilly"])
+def test_a_full_name_lists_nobody_else_of_that_first_name(memory, question):
+    told = "My colleague Tom Reilly keeps geckos.", "Tom Reilly is off to Lisbon."
+    for text in ("My brother Tom lives in Leeds.", "Tom's birthday is on Thursday.", *told):
+        tell(memory, text)
+    assert found_about(memory, question) == [*told]
+
+
+def found_about(memory: Memory, question: str, most: int = 4) -> list[str]:
+    hits, scope = memory.search(question, user_id="ana", top_k=2), Scope(user_id="ana")
+    ask = told_of if question.startswith("Who") else overview
+    return sentences(ask(memory, question, hits, most=most, scope=scope))
+
+
+@pytest.mark.parametrize("question", ["Who is Bo?", "Tell me about Bo"])
+def test_what_is_said_again_and_again_of_somebody_gives_way_to_what_matters(memory, question):
+    rare = "Bo is my neighbour, a carpenter.", "Bo got a telescope for his birthday."
+    for n, photo in enumerate(("a soup", "a roast", "a pie", "a stew") * 5):
+        tell(memory, f"Bo is my pal and sent a photo of {photo}.", f"2024-05-{n + 1:02}T10:00Z")
+    for text in rare:
+        tell(memory, text, "2024-04-01T10:00Z")
+    assert found_about(memory, question) == [*rare, "and 4 more"]
+
+
+def test_of_somebody_a_fact_does_not_count_beside_its_turn(memory):
+    facts = {f"Bo has been to {place}.": f"Bo has been to {place}" for place in ("York", "Oslo")}
+    memory.engine.facts.update(facts)
+    for text in facts:
+        assert len(tell(memory, text, infer=True)) == 2
+    for question in ("Who is Bo?", "Tell me about Bo"):
+        assert sorted(found_about(memory, question, most=2)) == sorted(facts)
+
+
 def test_what_a_question_also_tells_is_shown(memory):
     tell(
         memory,
@@ -461,6 +495,49 @@ def test_what_an_answer_quoted_is_not_searched_for_with_the_next_message(memory)
     with patch.object(memory, "search", wraps=memory.search) as search_:
         search(memory, {"user_id": "ana"}, "and for how long?", None, [said], most=4)
     assert "Yorgos" not in search_.call_args_list[-1].args[0]
+
+
+def test_remarks_made_again_and_again_give_way_in_a_search_that_finds_nothing_else(memory):
+    lasts = "My workplace is Park Street Dental."
+    tell(memory, lasts)
+    for n in range(60):
+        cupboard = ("stationery", "linen", "broom")[n % 3]
+        tell(memory, f"Work was slow, I tidied the {cupboard} cupboard on shelf {n}.")
+    question, scope = "Where is my work, at which cupboard?", Scope(user_id="ana")
+    hits = memory.search(question, user_id="ana", top_k=4)
+    assert lasts not in {hit.memory for hit in hits}
+    found = without_remarks(memory, question, hits, scope, least=4)
+    assert [hit.memory for hit in found] == [lasts]
+    few = memory.search(lasts, user_id="ana", top_k=1)
+    assert without_remarks(memory, question, few, scope, least=4) == [*few]
+
+
+def test_a_question_for_the_next_time_finds_nothing_that_is_over(memory):
+    tell(memory, "Max's swimming gala is next Friday.", "2025-10-12T09:00Z")
+    tell(memory, "Max's swimming gala is on the 21st of October.", "2026-10-16T09:00Z")
+    tell(memory, "Max's swimming gala is the 4th at 11.", "2026-08-29T09:00Z")
+    tell(memory, "Max loves the swimming gala.", "2026-08-16T09:00Z")
+    found = [told for told, _ in found_by(memory, "When is Max's next swimming gala?")]
+    assert found == ["Max loves the swimming gala."]
+    coming = "Max's swimming gala is on the 4th of December."
+    tell(memory, coming, "2026-11-16T09:00Z")
+    found = [told for told, _ in found_by(memory, "When is Max's next swimming gala?")]
+    assert sorted(found) == sorted([coming, "Max loves the swimming gala."])
+    assert coming in [told for told, _ in found_by(memory, "When is Max's swimming gala?")]
+    tell(memory, "Max's birthday is on the 3rd of November.", "2025-10-12T09:00Z")
+    assert any("birthday" in told for told, _ in found_by(memory, "When's Max's next birthday?"))
+
+
+def test_what_was_called_off_is_quoted_with_that(memory):
+    off = "Gwen can't do Mondays any more, so we look for somebody with room at the weekend."
+    tell(memory, "Lily's trumpet lesson with Gwen is on Mondays at four.", "2026-09-27T09:00Z")
+    tell(memory, off, "2026-11-22T09:00Z")
+    tell(memory, "The bins go out on Mondays.", "2026-11-23T09:00Z")
+    question = "When is Lily's trumpet lesson?"
+    hits = memory.search(question, user_id="ana")
+    first, *rest = sorted(hits, key=lambda hit: "trumpet" not in hit.memory)
+    hits = [replace(first, score=0.8), *(replace(hit, score=0.01) for hit in rest)]
+    assert sentences(quotes(memory, question, hits)) == [first.memory, off]
 
 
 def found_by(memory: Memory, question: str) -> list[tuple[str, str | None]]:

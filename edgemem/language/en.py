@@ -21,10 +21,12 @@ __all__ = [
     "STOP_WORDS",
     "as_of_now",
     "asks",
+    "asks_for_next",
     "asks_for_now",
     "asks_for_past",
     "asks_when",
     "content_words",
+    "counts_times",
     "denied",
     "has_foreign_letter",
     "is_not_to_be_kept",
@@ -380,6 +382,16 @@ asks_for_now = _having(
     r"\b(?:now|nowadays|these days|currently|at the moment|at present|today|still|latest|last)\b"
 )
 """Whether a question is about how things are now, so that the newest memory is most relevant."""
+asks_for_next = _having(
+    r"\A(?!.*\b(?:birthday|bday|anniversary)\b).*"
+    r"\b(?:when|(?:what|which) (?:date|day|week|month|time))\b.*"
+    r"\b(?:next|upcoming)\b(?! (?:to|door|of kin|day|week|weekend|month|year|spring|summer|autumn"
+    r"|fall|winter|(?:mon|tues|wednes|thurs|fri|satur|sun)day)\b)"
+)
+"""Whether a question asks when something comes next, so that what is over is no answer. What comes
+every year is over and comes again."""
+counts_times = _having(r"\bhow (?:often|many times)\b")
+"""Whether a question asks how often something is or was."""
 asks_for_past = _having(r"\b(?:before|used to|previous(?:ly)?|former(?:ly)?|back then|old|first)\b")
 _PRESENT = re.compile(r"\b(?:do|does|is|are|am|has|have|whats|wheres|whos)\b|['’]s\b", re.I)
 _OF_A_TIME = re.compile(

@@ -51,6 +51,8 @@ __all__ = [
     "Mention",
     "asked_days",
     "calls_off",
+    "ends_weekly",
+    "goes_on",
     "mentions",
     "moved",
     "names_nobody",
@@ -103,14 +105,14 @@ _EVERY = re.compile(
     rf"|\b((?:{'|'.join(DAYS)})s|(?:{_A_DAY})(?= (?:{_PARTS_OF_DAY})\b))\b",
     re.I,
 )
-_SUMMED_UP = re.compile(r"\b(?:my|the|this) (day|week|month)$")
+_SUMMED_UP = re.compile(r"\b(?:my|the|this) (day|week|month|year)$")
 _LATELY = re.compile(
     rf"(?:\b(?:in|over|during|for|of) )?\b(?:my|the) (?:last|past) (?:(?P<n>{COUNT}) )?"
-    r"(?P<unit>day|week|month)s?\b",
+    r"(?P<unit>day|week|month|year)s?\b",
     re.I,
 )
 _HOW_WAS = re.compile(
-    r"\bhow (?:was|has) ((?:my|the) (?:(?:last|past) )?(?:day|week|month))(?: been)?$", re.I
+    r"\bhow (?:was|has) ((?:my|the) (?:(?:last|past) )?(?:day|week|month|year))(?: been)?$", re.I
 )
 _SUM_UP = re.compile(r"\b(?:summar\w+|recap|sum up)\b", re.I)
 _AHEAD = re.compile(r"\bcoming up\b|\bahead\b", re.I)
@@ -133,6 +135,14 @@ _AN_HOUR = re.compile(
     r"(?: ?(?:h|[ap]\.?m|uhr|o['’]clock))?|in the (?:morning|afternoon|evening))\Z",
     re.I,
 )
+_SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}  # the first month
+_LONG = re.compile(
+    r"(?:\b(?:in|during|over|of|for|back in) )?(?:\bthe )?\b(?:(?:whole|rest) (?:of )?)?"
+    rf"(?:(?P<step>this|last|next) (?P<unit>year|{'|'.join(_SEASONS)})"
+    rf"|(?:at )?(?P<season>{'|'.join(_SEASONS)}|christmas)(?: (?:of )?(?P<of>\d{{4}}))?(?! \w)"
+    r"|(?<!at )(?P<year>(?:19|20)\d\d))(?: so far)?\b",
+    re.I,
+)
 _THE_WEEKEND = re.compile(r"\b(?:(?:at|on|over|for) )?the weekend$", re.I)
 _FREE = re.compile(rf"\b(free|busy) (?=(?:{'|'.join(DAYS)})\b)", re.I)
 _FOR = re.compile(rf"\b4 (?=the weekend|{_ONE_DAY})", re.I)  # "plans 4 saturday"
@@ -141,7 +151,7 @@ _LOOKS = re.compile(
     r"(?: like)?$",
     re.I,
 )
-_LENGTHS = {"day": 1, "week": 7, "month": 30}
+_LENGTHS = {"day": 1, "week": 7, "month": 30, "year": 365}
 _OPEN = frozenset(
     "a about again agenda all am and any anything appointment appointments are at be been busy "
     "calendar coming diary did do does doing done else event events everything for free get give "
@@ -158,16 +168,23 @@ _ASKS = frozenset(
 _BARE = frozenset("is it the what what's whats".split())
 _HOURS_AND_SUCH = frozenset(NUMBER_WORDS) | frozenset(
     "half quarter past am pm noon midday midnight o'clock morning afternoon evening night next "
-    "last booked fixed set moved changed confirmed mean sorry wait actually".split()
+    "last booked fixed set moved changed confirmed mean sorry wait actually "
+    "later earlier sooner going move moves moving still ok okay lol got".split()
 )
 _CALLED_OFF = re.compile(
     r"\b(?:cancel\w*|called off|postponed|rescheduled|scrapped|(?:fell|fallen|falls) through|"
     r"instead|no longer|any ?more|(?:gave|given|giving) up|quit|packed in|"
     r"not (?:going|happening|coming))\b"
-    r"|(?:\b(?:is|are|was)|['’]s) off\b",
+    r"|(?:\b(?:is|are|was)|['’]s) off\b(?! (?:to|on)\b)",
     re.I,
 )
 _FROM_NOW = rf"\bin (?:exactly |about )?{COUNT} {UNIT}\b|\b{UNIT} (?:ago|from|today|tomorrow)\b"
+_GIVEN_UP = re.compile(
+    r"\b(?:no longer|any ?more|(?:gave|given|giving) up|quit|packed in|scrapped)\b", re.I
+)
+_INSTEAD_OF = re.compile(r"\b(?:instead of|not|rather than|from)(?: on)? \Z", re.I)
+_MOVES = re.compile(r"\b(?:mov(?:e|es|ed|ing)|switch\w*|chang\w+|now|instead|from now on)\b", re.I)
+_GOES_ON = re.compile(r"(?:(?:and|but|so) )?(?:i|we|he|she|it|they)\b", re.I)
 _CALLING_OFF = frozenset(
     "anymore going coming happening instead called cancelled canceled gave given giving".split()
 )
@@ -295,13 +312,32 @@ def calls_off(text: str, plan: str) -> bool:
     >>> calls_off("lisbon is off, no money", "We fly to Lisbon on the 12th with Ann and Bo")
     True
     """
-    names = proper_names(plan)
-    for match in _CALLED_OFF.finditer(text):
-        first, last = tense.clause(text, *match.span())
-        said = _without_days(words(text[first:last])) - STOP_WORDS - _CALLING_OFF
-        if said and (share(said, plan) >= _SAME or said & names):
-            return True
-    return False
+    return any(_is_of(text, found, plan) for found in _CALLED_OFF.finditer(text))
+
+
+def ends_weekly(text: str, plan: str, weekday: int) -> bool:
+    """Whether a text says that what a plan says to come every week is given up, or that it is on
+    another weekday now. weekday: the plan's; Monday is 0.
+
+    >>> ends_weekly("Choir has moved to Wednesdays.", "I sing in a choir on Thursdays.", 3)
+    True
+    """
+    if any(_is_of(text, found, plan) for found in _GIVEN_UP.finditer(text)):
+        return True
+    moved = _MOVES.finditer(text) if told_weekdays(text) - {weekday} else ()
+    return weekday not in told_weekdays(text) and any(_is_of(text, m, plan) for m in moved)
+
+
+def _is_of(text: str, found: re.Match[str], plan: str) -> bool:
+    """Whether the clause of a match is about what a plan names."""
+    first, last = tense.clause(text, *found.span())
+    said = _without_days(words(text[first:last])) - STOP_WORDS - _CALLING_OFF - _HOURS_AND_SUCH
+    return bool(said) and (share(said, plan) >= _SAME or not said.isdisjoint(proper_names(plan)))
+
+
+def goes_on(sentence: str) -> bool:
+    """Whether a short sentence says more of what the one before it tells: "He was 12."."""
+    return bool(_GOES_ON.match(sentence) and content_words(sentence))
 
 
 def naming(first: date, last: date) -> re.Pattern[str]:
@@ -327,9 +363,16 @@ def _without_days(said: Iterable[str]) -> set[str]:
 
 def told_weekdays(text: str) -> set[int]:
     """The weekdays that a text says to come again and again; Monday is 0."""
-    every = _EVERY.findall(days_in_english(plain(text)))
-    names = (re.findall(_A_DAY, " ".join(found), re.I) for found in every)
-    return {_number(name) for of_one in names for name in of_one}
+    text = days_in_english(plain(text))
+    found = [one[0] for one in _EVERY.finditer(text) if not _is_over(text, one)]
+    return {_number(name) for of_one in found for name in re.findall(_A_DAY, of_one, re.I)}
+
+
+def _is_over(text: str, every: re.Match[str]) -> bool:
+    """Whether a text says that there is nothing on these weekdays any more."""
+    first, last = tense.clause(text, *every.span())
+    before = text[first : every.start()]
+    return _GIVEN_UP.search(text[first:last]) is not None or _INSTEAD_OF.search(before) is not None
 
 
 def _number(weekday: str) -> int:
@@ -387,7 +430,10 @@ def _asked(question: str, now: str) -> Asked | None:
         asked = f"{asked[: nth.start()]}on {day_text(day or today)}{asked[nth.end() :]}"
     ahead = _AHEAD.search(asked) is not None
     rest = _AHEAD.sub("", asked)
-    if (found := _WHEN.search(rest)) is not None:
+    if _WHEN.search(rest) is None and (long := _LONG.search(rest)) is not None:
+        days = _long(long, today, past=past or (not ahead and _SUM_UP.search(asked) is not None))
+        rest = rest[: long.start()] + rest[long.end() :]
+    elif (found := _WHEN.search(rest)) is not None:
         over = past or (not ahead and _SUM_UP.search(asked) is not None)
         days = next(_days(found, today, past=over), None)
         rest = rest[: found.start()] + rest[found.end() :]
@@ -405,6 +451,28 @@ def _asked(question: str, now: str) -> Asked | None:
     if ahead and first < today <= last:  # the coming week, not what is left of this one
         first, last = today, today + (last - first)
     return Asked(first, last, past or last < today)
+
+
+def _long(found: re.Match[str], today: date, *, past: bool) -> Days | None:
+    """The days of a year, a season or Christmas; for a question about the past, until today."""
+    season = (found["season"] or found["unit"] or "year").lower()
+    named, step = found["year"] or found["of"], (found["step"] or "").lower()
+    month, n_months = (_SEASONS[season], 3) if season in _SEASONS else (1, 12)
+    with suppress(OverflowError, ValueError):  # the year 0; the year 9999
+        first = date(int(named) if named else today.year, month, 1)
+        if season == "christmas":
+            first = date(first.year, 12, 24)
+        if not named and (step == "next" or (step == "last" and season == "year")):
+            first = first.replace(first.year + (1 if step == "next" else -1))
+        elif not named and (past or step == "last") and first > today:
+            first = first.replace(first.year - 1)
+        last = add_months(first, n_months) - timedelta(days=1)
+        if season == "christmas":
+            last = first + timedelta(days=2)
+        if not past and not named and last < today:
+            first, last = (day.replace(day.year + 1) for day in (first, last))
+        return first, (min(last, today) if past and first <= today else last)
+    return None
 
 
 def _looked_at(found: re.Match[str]) -> str:

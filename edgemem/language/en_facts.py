@@ -7,8 +7,10 @@ Knows facts as text; knows neither who told them nor what becomes of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
 
 from edgemem.language.en import (
     CAPITAL,
@@ -19,6 +21,7 @@ from edgemem.language.en import (
     content_words,
     denied,
     is_negated,
+    is_of_speaker,
     proper_names,
     same_word,
     words,
@@ -29,12 +32,14 @@ __all__ = [
     "Statement",
     "asked_about",
     "asked_whom",
+    "asks_of_speaker",
     "denies_alike",
     "in_third_person",
     "is_introduced",
     "misreads",
     "named",
     "nicknames",
+    "of_others",
     "owned_by",
     "says_the_same",
     "with_known_people",
@@ -336,6 +341,8 @@ def in_third_person(text: str, speaker: str) -> str:
 
 # -- whom a question names -------------------------------------------------------------------
 
+_TITLES = frozenset("mr mrs ms dr prof".split())
+_NO_SURNAMES = frozenset("i i'm i've i'll i'd".split())
 _CALENDAR = frozenset(name.lower() for name in (*MONTHS, *DAYS))
 _WHO_IS = re.compile(
     r"\W*(?:(?:and|but|so|hey|ok|okay)\b\W*){0,3}who(?:['’]?s|['’]?re|\s+(?:is|are|was|were))\s+"
@@ -344,13 +351,15 @@ _WHO_IS = re.compile(
 )
 
 
+_FROM = r" from (?:the |my |our )?(?P<from>[\w'’-]+)"
 _WHOM = rf"(?:(?:my|our) {KIN}s?|(?-i:[A-ZÀ-ÖØ-Þ])[\w'’-]+)"
 _ABOUT = re.compile(
     r"\W*(?:(?:please|can|could|will|would|you|and|so)\b\W*){0,4}"
     r"(?:(?:tell|remind) me(?: (?:all|everything|something|more|again))?(?: you know)?"
     r"|(?:what(?: else)?|everything|anything)"
     r"(?: (?:do|did|have|can|you|i|ever|know|remember|tell|told|say|said|me))+)"
-    rf" (?:about|of) (?P<whom>{_WHOM}(?:,? (?:and )?{_WHOM}){{0,3}})(?: (?:again|please))?\W*",
+    rf" (?:about|of) (?P<whom>{_WHOM}(?:,? (?:and )?{_WHOM}){{0,3}})(?:{_FROM})?"
+    r"(?: (?:again|please))?\W*",
     re.I,
 )
 _ABOUT_KIN = frozenset(
@@ -372,6 +381,22 @@ def asked_about(question: str) -> set[str]:
     names = {*content_words(asked["whom"])} - _ABOUT_KIN
     names |= {word.removesuffix("s") for word in names}
     return names.union(*(kin for kin in _SAME_KIN if kin & names)) - _CALENDAR
+
+
+_OF_ALL = frozenset(
+    "know known tell told say said remember remembered learn learned learnt everything anything "
+    "something list give show summarise summarize summary sum overview facts life person person's "
+    "far please recap describe memory memories got well name".split()
+)
+
+
+def asks_of_speaker(question: str) -> bool:
+    """Whether a question is for whatever there is about its speaker, and for nothing of theirs.
+
+    >>> asks_of_speaker("What do you know about me?"), asks_of_speaker("What do I know of dogs?")
+    (True, False)
+    """
+    return is_of_speaker(question) and {*content_words(question)} <= _OF_ALL
 
 
 def named(question: str, texts: Iterable[str]) -> list[str]:
@@ -408,4 +433,123 @@ def is_introduced(name: str, texts: Iterable[str]) -> bool:
 def asked_whom(question: str) -> list[str]:
     """The words after "who is" in a question of nothing else; they may be no name ("my boss")."""
     asked = _WHO_IS.fullmatch(question)
-    return [word for word in words(asked["whom"]) if word != "and"] if asked else []
+    whom = re.sub(_FROM, "", asked["whom"], flags=re.I) if asked else ""
+    return [word for word in words(whom) if word != "and"]
+
+
+# -- which of several people of a name --------------------------------------------------------
+
+_AND = re.compile(r",? and |, ")
+_OUR_KIN = re.compile(rf"(?:(?:my|our) )?(?P<kin>{KIN})s?\b ?", re.I)
+
+
+class _Person(NamedTuple):
+    """Somebody by name. kin: what they are to the user. surname: the words after the first name.
+    group: where the user knows them from. Each may be empty."""
+
+    name: str
+    kin: str
+    surname: tuple[str, ...]
+    group: str
+
+
+def of_others(question: str, texts: Sequence[str]) -> list[bool]:
+    """For each text, whether it tells of others than those whom a question asks about, although
+    they have the same first name.
+
+    A full name is not that of a person with another surname or of another kin. If there is such a
+    person, a first name alone tells not which of the two is meant, and counts as the other's.
+
+    >>> of_others("Who is Tom Reilly?", ["My brother Tom dives.", "My colleague Tom Reilly sings."])
+    [True, False]
+    """
+    asked = _WHO_IS.fullmatch(question) or _ABOUT.fullmatch(question[: _LONGEST + 1])
+    people = [*_people(asked)] if asked else []
+    told = [_tells(person, texts) for person in people]
+    return [False in of_text and True not in of_text for of_text in zip(*told, strict=True)] or [
+        False for _ in texts
+    ]
+
+
+def _people(asked: re.Match[str]) -> Iterator[_Person]:
+    """The people whom a question names."""
+    group = re.search(_FROM, asked[0], re.I)
+    for part in _AND.split(re.sub(_FROM, "", asked["whom"], flags=re.I)):
+        kin = _OUR_KIN.match(part)
+        name = words(part[kin.end() :] if kin else part)
+        person = _Person(
+            name[0] if name else "", _kin(kin["kin"]) if kin else "", tuple(name[1:]),
+            group["from"].lower() if group else "",
+        )  # fmt: skip
+        if name or kin:
+            yield person
+
+
+def _kin(word: str) -> str:
+    """A word for kin without what describes it, and one of those that mean the same."""
+    last = word.lower().split()[-1]
+    return next((min(group) for group in _SAME_KIN if last in group), last)
+
+
+def _tells(person: _Person, texts: Sequence[str]) -> list[bool | None]:
+    """Whether each text tells of a person; None if it does not have the first name, or the word for
+    kin if no name is known."""
+    if not person.name:
+        return [_tells_of_own(person.kin, text) for text in texts]
+    mentions = [_mentions(person, text) for text in texts]
+    kin_of: dict[str, set[str]] = {}
+    for mention in chain.from_iterable(mentions):
+        if mention.kin and mention.surname:
+            kin_of.setdefault(mention.surname[0], set()).add(mention.kin)
+
+    def is_theirs(told: _Person) -> bool | None:
+        """None: only the first name is told."""
+        if person.group and told.group not in ("", person.group):
+            return False
+        if person.surname:
+            own = kin_of.get(person.surname[0], set())
+            if told.surname:
+                return told.surname[0] == person.surname[0]
+            near = any(told.kin in group for group in _SAME_KIN)
+            return (told.kin in own or not (own or near)) if told.kin else None
+        if person.kin and told.kin:
+            return told.kin == person.kin
+        known = kin_of.get(told.surname[0], set()) if told.surname else set()
+        return not (person.kin and known) or person.kin in known
+
+    theirs = [[is_theirs(mention) for mention in of_text] for of_text in mentions]
+    several = bool(person.surname) and False in chain.from_iterable(theirs)
+    return [
+        any(not several if is_of is None else is_of for is_of in of_text) if of_text else None
+        for of_text in theirs
+    ]
+
+
+def _tells_of_own(kin: str, text: str) -> bool | None:
+    """Whether a text tells of the user's own kin, not "Ana's mother"; None if it names no kin."""
+    alike = next((group for group in _SAME_KIN if kin in group), {kin})
+    owners = [owner for word in alike for owner in _owners(word, text)]
+    return not all(map(_is_other, owners)) if owners else None
+
+
+def _mentions(person: _Person, text: str) -> list[_Person]:
+    """Where a text has a person's first name, with what it says beside that."""
+    dot = r"\.?" if person.name in _TITLES else ""
+    surname = "".join(rf"|(?i:{re.escape(word)})\b" for word in person.surname[:1])
+    form = re.compile(
+        rf"(?:(?P<kin>(?i:{KIN})) )?(?<![\w-])(?i:{re.escape(person.name)})(?![\w-])"
+        rf"{dot}(?: (?P<surname>{CAPITAL}[\w-]+{surname})(?!['’]?\w))?"
+        rf"(?i:{_FROM}|(?:,| is| was)? (?:my|our) (?P<also>{KIN})\b)?"
+    )
+    found = []
+    for told in form.finditer(text):
+        last = (told["surname"] or "").lower()
+        kin = told["kin"] or told["also"]
+        found.append(
+            _Person(
+                person.name, _kin(kin) if kin else "",
+                (last,) if last and last not in _CALENDAR | _NO_SURNAMES else (),
+                (told["from"] or "").lower(),
+            )
+        )  # fmt: skip
+    return found

@@ -35,6 +35,8 @@ from edgemem.language import (
     content_words,
     counts_down,
     day_text,
+    ends_weekly,
+    goes_on,
     mentions,
     moved,
     naming,
@@ -46,11 +48,12 @@ from edgemem.language import (
     told_days,
     told_weekdays,
 )
+from edgemem.pipeline.people import counted, rarest
 from edgemem.pipeline.recall import evidence_of
 from edgemem.results import Evidence, Hit, Scope, at_day, local_time
 from edgemem.runtime.embedder import Embedder
 from edgemem.stages.intent import only_asks
-from edgemem.store.store import told_texts
+from edgemem.store.store import Rows, told_texts
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
@@ -79,11 +82,13 @@ def days_asked(question: str, said_at: str) -> Asked | None:
 
 
 class _Line(NamedTuple):
-    """What was told of a day. named: whether the text names it, and was not only said on it."""
+    """What was told of a day. named: whether the text names it, and was not only said on it.
+    weekly: whether the text says that it comes every week."""
 
     day: date
     named: bool
     text: str
+    weekly: bool = False
 
 
 def agenda(
@@ -95,47 +100,55 @@ def agenda(
     question. At most `most` plans or notes are given, and then how many were left out: of past days
     those that tell most, of others the first.
     """
-    rowids = _candidates(memory, scope, asked)
-    items = memory.store.by_rowids(rowids).values()
+    rows = told_texts(memory.store, scope, {"turn", "fact"})
+    items = memory.store.by_rowids(_candidates(rows, asked)).values()
     told = [Hit.of(i, 1.0) for i in items if i.kind == "turn" or i.updated_at != i.created_at]
     near = [hit for hit in told if _told(hit.memory, _when(hit), asked)]
     found: dict[tuple[str, date], tuple[_Line, Evidence]] = {}
     for evidence in evidence_of(memory, None, near):
         if parts := _told(evidence.text, evidence.when or said_at, asked):
+            parts = [part for part in parts if not _has_ended(part, evidence, told)]
+            if not parts:
+                continue
             text = " ".join(part.text for part in parts)
             line = _Line(min(parts).day, any(part.named for part in parts), text)
             found[text, line.day] = line, replace(evidence, text=text, turn=None)
     plans = sorted(found.values(), key=lambda one: (one[0].day, one[1].when or ""))
-    order = iter(_by_rarity(plans, told) if asked.past else range(len(plans)))
+    texts = [text for _, text, _ in rows]
+    order = _by_rarity(plans, texts, most) if asked.past else [*range(len(plans))]
     tell = (i for i in order if not only_asks(memory.embedder, plans[i][1].text))
     kept = sorted(islice(tell, most))
     listed = {hit.id for hit in near}
     others = [hit for hit in told if hit.id not in listed]
     lines = (line for i in kept for line in (plans[i][1], *_later(memory, *plans[i], others)))
-    left = len([*order])
-    more = [Evidence(f"and {left} more")] if left else []
-    return (*dict.fromkeys(lines), *more)  # one message may be of several plans
+    left = len(plans) - len(kept)
+    return (*dict.fromkeys(lines), *counted(left))  # one message may be of several plans
 
 
-def _candidates(memory: Memory, scope: Scope, asked: Asked) -> list[int]:
+def _candidates(rows: Rows, asked: Asked) -> list[int]:
     """The rowids of memories that may tell of these days: those told about then, and of the others
-    those that name one of the months or a weekly day, or call something off."""
+    those that name one of the months or a weekly day, or call something off. rows: `told_texts`."""
     begins = max(asked.first, date.min + _NEAR[0]) - _NEAR[0]
     ends = min(asked.last, date.max - _NEAR[1]) + _NEAR[1]
     names = naming(asked.first, asked.last)
-    rows = told_texts(memory.store, scope, {"turn", "fact"})
     since, until = begins.isoformat(), f"{ends.isoformat()}~"
     return [row for row, text, when in rows if since <= when <= until or names.search(text)]
 
 
-def _by_rarity(plans: Sequence[tuple[_Line, Evidence]], told: Sequence[Hit]) -> list[int]:
-    """The places of plans, those first whose words are rarest among what was told."""
-    n_with = Counter(word for hit in told for word in content_words(hit.memory))
+def _by_rarity(
+    plans: Sequence[tuple[_Line, Evidence]], told: Sequence[str], most: int
+) -> list[int]:
+    """The places of plans, those first whose words are rarest among all that was told. Of more than
+    `most`, remarks made again and again are left out, unless they name one of the days."""
+    texts = [line.text for line, _ in plans]
+    rare = {*rarest(texts, told, least=most)}
+    n_with = Counter(word for text in told for word in {*content_words(text)})
 
     def rarity(i: int) -> float:
-        return sum(log(len(told) / n_with.get(w, 1)) for w in content_words(plans[i][0].text))
+        return sum(log(len(told) / max(1, n_with[word])) for word in content_words(texts[i]))
 
-    return sorted(range(len(plans)), key=rarity, reverse=True)
+    kept = (i for i, (line, _) in enumerate(plans) if line.named or line.text in rare)
+    return sorted(kept, key=rarity, reverse=True)
 
 
 def _when(hit: Hit) -> str:
@@ -147,7 +160,8 @@ def _told(text: str, when: str, asked: Asked) -> list[_Line]:
     """The sentences that tell of the days, each with the first of these days that it names.
 
     A sentence that says only when ("2 December half 9") is joined to the one before it, if that
-    names no day. For a question about the past, a sentence without a date tells of its own day.
+    names no day. For a question about the past, a sentence without a date tells of its own day, and
+    a short one that goes on with it ("He was 12.") is joined to it.
     """
     (first, last, past), said_at = asked, local_time(when)
     said = date.fromisoformat(said_at[:10])
@@ -156,19 +170,36 @@ def _told(text: str, when: str, asked: Asked) -> list[_Line]:
     week = [first + timedelta(days=n) for n in range(n_days)]
     week = [day for day in week if said <= day <= last]
     found: list[_Line] = []
-    before = ""
+    before, listed = "", False
     for sentence in sentences(text):
         named = told_days(sentence, said_at)
         near = [max(a, first) for a, b in named if a <= last and b >= first and b - a <= length]
         again = told_weekdays(sentence) if week and not named else ()
+        weekly = not near
         near += [day for day in week if day.weekday() in again]
-        tells = len(content_words(sentence)) >= _TELLING
-        then = past and not named and first <= said <= last and tells
-        if near or then:
-            told = f"{before} {sentence}" if before and says_only_when(sentence) else sentence
-            found.append(_Line(min(near, default=said), bool(near), told))
-        before = "" if near or then or named else sentence
+        then = past and not named and first <= said <= last
+        if then and listed and len(content_words(sentence)) < _TELLING and goes_on(sentence):
+            found[-1] = found[-1]._replace(text=f"{found[-1].text} {sentence}")
+            continue
+        then = then and len(content_words(sentence)) >= _TELLING
+        listed = bool(near) or then
+        if listed:
+            joins = says_only_when(sentence) or (then and goes_on(sentence))
+            told = f"{before} {sentence}" if before and joins else sentence
+            day = min(near, default=said)
+            found.append(_Line(day, bool(near), told, weekly and bool(near)))
+        before = "" if listed or named else sentence
     return found
+
+
+def _has_ended(line: _Line, plan: Evidence, told: Sequence[Hit]) -> bool:
+    """Whether what comes every week was given up or moved to another weekday before its day."""
+    until = f"{line.day.isoformat()}~"
+    return line.weekly and any(
+        (plan.when or "") < _when(hit) < until
+        and ends_weekly(hit.memory, line.text, line.day.weekday())
+        for hit in told
+    )
 
 
 def _later(
@@ -195,8 +226,9 @@ def _same(told: str, plan: str) -> bool:
     """Whether a later message is of the same thing as a plan: by all that it says, or, as its new
     day and hour are not the plan's, by more of the rest."""
     words, rest = content_words(told), subjects(told)
-    return (len(words) > 1 and share(words, plan) >= _SAME) or (
-        len(rest) > 1 and share(rest, plan) > _SAME
+    by_rest = share(rest, plan)
+    return (len(words) > 1 and by_rest > 0 and share(words, plan) >= _SAME) or (
+        len(rest) > 1 and by_rest > _SAME
     )
 
 

@@ -14,24 +14,22 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
-from functools import cache
-from io import BytesIO
+from functools import partial
 from itertools import islice, zip_longest
-from math import log
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemem import language
-from edgemem.pipeline.ingest import nearest
+from edgemem.pipeline.lasting import KINDS, lasting
+from edgemem.pipeline.people import all_told, counted, rare_hits
 from edgemem.pipeline.replies import Part, joined, parts
 from edgemem.results import (
     ASSISTANT,
     Evidence,
     Hit,
     Message,
-    Query,
     Scope,
     SearchResults,
     at_day,
@@ -39,7 +37,6 @@ from edgemem.results import (
     utc_now,
 )
 from edgemem.retrieval.search import RELEVANT
-from edgemem.runtime.onnxfile import expert_file
 from edgemem.stages.intent import may_tell, only_asks
 from edgemem.store import StoredTurn
 from edgemem.store.relations import relations_of
@@ -47,25 +44,9 @@ from edgemem.store.relations import relations_of
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["FAR_LESS", "KINDS", "LIKELY", "asked_at", "bearing", "changed", "clock", "evidence_of"]
-__all__ += [
-    "has_ended",
-    "known",
-    "lasting",
-    "near_misses",
-    "nearness",
-    "notes",
-    "overview",
-    "quotes",
-]
-__all__ += ["recall", "relevant", "search", "sources", "telling", "told_of", "within"]
-
-Kind = Literal["constraint", "person", "circumstance"]
-"""constraint: an allergy, an illness, a diet, a fear. person: who somebody is to the user, a name,
-an animal. circumstance: work, home, age, tastes, a routine."""
-KINDS: tuple[Kind, ...] = get_args(Kind)
-LIKELY = 0.5
-"""The probability from which a memory counts as one of a kind."""
+__all__ = ["FAR_LESS", "asked_at", "bearing", "changed", "clock", "evidence_of", "has_ended"]
+__all__ += ["known", "near_misses", "nearness", "notes", "overview", "quotes", "recall"]
+__all__ += ["relevant", "search", "sources", "telling", "told_of", "within", "without_remarks"]
 
 _MAX_EVIDENCE = 8  # turns and facts whose sentences are compared with the question
 _WORDS_WEIGHT = 0.3  # of the share of the question's words in a sentence, beside the cosine's 1
@@ -82,11 +63,13 @@ _OF_THE_BEST = 0.17  # the same, for an overview or a quotation
 _BEARS = 0.5  # the same, for advice or a text
 _PARTS, _OF_A_PART = 6, 4  # parts of a task that are searched for, hits of each
 _QUOTED = 3  # sentences beside an answer that is not reliable
+_OFF = 2  # later turns that call off what is quoted
 _QUOTED_PARTS = 5  # the same, if parts of replies are among them
 _NEWEST = 100  # facts of `known`; no window has room for more
 _LETTER, _RUNS_ON = 32, 0.8  # a line runs on from so many characters and share of the longest one
 _LEADING_CHARS = 400  # of the turns before a message, searched together with it
-_LASTING = 16  # memories of a kind
+_MANY = 400  # hits, before remarks made again and again are left out
+_LONG_AGO = 31 * 86_400  # seconds after which "the gala is at nine" tells of a day that is over
 _CLOCK = 0.42  # cosine from which a question is about the day or the time
 
 
@@ -108,13 +91,13 @@ def search(
     """The memories that fit a message, best first.
 
     ids: whose. said_at: ISO-8601 time of the message; if it asks about another time, this also
-    finds what was valid then, and if it asks when in a year, only what is of that year; None: it
-    asks about no time. before: the turns before the message; also finds what fits them and the
-    message together, but for the turns themselves, which would find nothing as well as their own
-    words. Only their first paragraphs count: what an answer quotes would find itself. Of memories
-    with the same text one is given, so that a remark of every week leaves room for others: one of
-    the year that the text names, else the one told nearest to the time that it asks about, else the
-    newest.
+    finds what was valid then, if it asks when in a year, only what is of that year, and if it asks
+    when something comes next, nothing whose days are over; None: it asks about no time. before: the
+    turns before the message; also finds what fits them and the message together, but for the turns
+    themselves, which would find nothing as well as their own words. Only their first paragraphs
+    count: what an answer quotes would find itself. Of memories with the same text one is given, so
+    that a remark of every week leaves room for others: one of the year that the text names, else
+    the one told nearest to the time that it asks about, else the newest.
     """
     query = _as_searched(text)
     at = said_at and asked_at(text, said_at)
@@ -150,6 +133,8 @@ def search(
     ranked = _said_once(memory, sorted(best.values(), key=lambda hit: -hit.score), fit)
     if year and language.asks_when(query):
         ranked = _of_year(ranked, year) or ranked
+    if said_at and language.asks_for_next(query):
+        ranked = [hit for hit in ranked if not _is_over(hit, local_time(said_at))]
     return replace(hits, items=tuple(ranked[:most]))
 
 
@@ -165,6 +150,16 @@ def _is_of(hit: Hit, year: int) -> bool:
     when = local_time(hit.valid_from or hit.created_at)
     days = language.told_days(hit.memory, when)
     return when.startswith(f"{year}-") or any(first.year == year for first, _ in days)
+
+
+def _is_over(hit: Hit, now: str) -> bool:
+    """Whether a hit names days and all are past, or was told long ago with an hour alone."""
+    text, when = hit.memory, local_time(hit.valid_from or hit.created_at)
+    if days := language.told_days(text, when):
+        return all(last.isoformat() < now[:10] for _, last in days)
+    timed = {*language.content_words(text)} - language.subjects(text)
+    long_ago = _seconds(now) - _seconds(when) > _LONG_AGO
+    return bool(timed) and long_ago and not language.told_weekdays(text)
 
 
 def _seconds(when: str) -> float:
@@ -197,6 +192,25 @@ def _as_searched(text: str) -> str:
         return text
     known = {*language.words(plain)}
     return " ".join([plain, *(w for w in language.content_words(text) if w not in known)])
+
+
+def without_remarks(
+    memory: Memory, question: str, hits: Sequence[Hit], scope: Scope, *, least: int
+) -> list[Hit]:
+    """The hits of a search, and further ones in place of remarks made again and again.
+
+    "Where do I work?" resembles every "Work was slow" of three years. least: texts among which none
+    is left out.
+    """
+    query = _as_searched(question)
+    if language.asks_for_next(query):  # of many that are over, `search` has left the coming ones
+        return [*hits]
+    more = memory.search(query, top_k=_MANY, explain=True, **asdict(scope))
+    found = sorted((*hits, *more), key=lambda hit: -hit.score)
+    rare = rare_hits(memory, found, scope, least=least)
+    if {hit.memory for hit in hits} <= {hit.memory for hit in rare}:
+        return [*hits]
+    return rare[: max(least, len(hits))]
 
 
 def recall(
@@ -236,12 +250,22 @@ def recall(
 
 def quotes(memory: Memory, question: str, hits: Sequence[Hit]) -> tuple[Evidence, ...]:
     """What stands beside an answer that is not reliable: the sentences nearest to the question, of
-    hits that are not far below the best one; oldest first."""
-    near = within(_that_tell(memory, hits), _OF_THE_BEST)
+    hits that are not far below the best one, and what calls them off; oldest first."""
+    told = _that_tell(memory, hits)
+    near = within(told, _OF_THE_BEST)
     found = recall(memory, question, near, most=_QUOTED)
     if any(evidence.is_reply for evidence in found):  # a part of a reply tells less than a sentence
         found = recall(memory, question, near, most=_QUOTED_PARTS)
-    return _oldest_first(found)
+    known = {e.source.id for e in found if e.source}
+    others = (hit for hit in told if hit.kind == "turn" and hit.id not in known)
+    later = [hit for hit in others if any(_calls_off(hit, e) for e in found)]
+    off = evidence_of(memory, None, later[:_OFF])
+    return _oldest_first([*found, *off])
+
+
+def _calls_off(hit: Hit, plan: Evidence) -> bool:
+    later = (plan.when or "") < (hit.valid_from or "")
+    return later and language.calls_off(hit.memory, plan.text)
 
 
 def near_misses(memory: Memory, question: str, hits: Sequence[Hit]) -> tuple[Evidence, ...]:
@@ -452,33 +476,6 @@ def known(
     return taken
 
 
-def lasting(memory: Memory, scope: Scope, kind: Kind) -> list[Hit]:
-    """The memories that most likely tell something lasting of a kind, the likeliest first.
-
-    For each kind a logistic regression over the embedding says how probable that is. Its weights
-    are a direction, so the index finds these memories as it finds the nearest ones to a query. No
-    search scored them, so their score is 0. `python -m bench.fit_lasting` fits the weights for one
-    embedder; with any other there are no hits.
-    """
-    weights = _weights()
-    if memory.embedder.model_id != str(weights["embedder"]):
-        return []
-    column = KINDS.index(kind)
-    vector, bias = weights["vector"][:, column], float(weights["bias"][column])
-    length = float(np.linalg.norm(vector))
-    least = (log(LIKELY / (1 - LIKELY)) - bias) / length  # cosine to the direction
-    found = nearest(memory, Query(kind, scope, top_k=_LASTING), vector / length)
-    return [Hit.of(item, 0.0) for item, cosine in found if cosine >= least]
-
-
-@cache
-def _weights() -> dict[str, NDArray[np.float32]]:
-    """vector: (dim, len(KINDS)); bias: (len(KINDS),). embedder: id of the model whose embeddings
-    they are fitted to, a string."""
-    with np.load(BytesIO(expert_file("lasting"))) as saved:
-        return dict(saved)
-
-
 def overview(
     memory: Memory, question: str, hits: Sequence[Hit], *, most: int, scope: Scope | None = None
 ) -> tuple[Evidence, ...]:
@@ -486,23 +483,39 @@ def overview(
 
     Left out are turns that only ask, and hits far below the best one of the others. If the question
     names somebody, turns with the name stay, and of the others only the best. None are given if it
-    asks for all about somebody of whom nothing was told: the best would be of anybody. scope: if
-    nothing resembles the question ("what do you know about me?"), what lasts comes first.
+    asks for all about somebody of whom nothing was told: the best would be of anybody. scope: whose
+    memories are all read for such a name (people.py); if nothing resembles the question ("what do
+    you know about me?"), what lasts comes first.
     """
+    whom, of_all = language.asked_about(question), language.asks_of_speaker(question)
+    if scope is not None and not (whom or of_all):
+        hits = without_remarks(memory, question, hits, scope, least=most)
     told = _that_tell(memory, hits)
-    whom = language.asked_about(question)
+    near = within(told, _BEARS)
     lasts: list[Hit] = []
-    if scope is not None and not whom and not relevant(memory, told):
-        lasts = [*_round_robin(*(lasting(memory, scope, kind) for kind in KINDS))]
-    found = evidence_of(memory, None, [*lasts, *told])
+    left = 0
+    if scope is not None and whom:
+        lasts, left = all_told(memory, scope, question, partial(_tells_of, whom), most=most)
+        told = near = [hit for hit in near if not _tells_of(whom, hit.memory)]
+    elif scope is not None and (of_all or not relevant(memory, told)):
+        words = language.content_words(question)
+        if of_all or not any(_shares(words, hit.memory) for hit in told):
+            told, near, lasts = [], [], _that_matters(memory, scope, most)
+    found = evidence_of(memory, None, [*_that_tell(memory, lasts), *told])
     named = {*whom, *language.named(question, (evidence.text for evidence in found))}
     of_them = [evidence for evidence in found if _tells_of(named, evidence.text)]
     if whom and not of_them:
         return ()
-    near = {hit.id for hit in (*lasts, *within(told, _BEARS if named else _OF_THE_BEST))}
-    kept = (e for e in found if (e.source and e.source.id in near) or e in of_them)
+    ids = {hit.id for hit in (*lasts, *(near if named else within(told, _OF_THE_BEST)))}
+    kept = (e for e in found if (e.source and e.source.id in ids) or e in of_them)
     once = {evidence.text: evidence for evidence in kept}
-    return _oldest_first(list(islice(once.values(), most)))
+    return (*_oldest_first(list(islice(once.values(), most))), *counted(left))
+
+
+def _that_matters(memory: Memory, scope: Scope, most: int) -> list[Hit]:
+    """The memories that last, of each kind in turn, without remarks made again and again."""
+    hits = [*_round_robin(*(lasting(memory, scope, kind, most=_MANY) for kind in KINDS))]
+    return rare_hits(memory, hits, scope, least=most)
 
 
 def _tells_of(whom: Collection[str], text: str) -> bool:
@@ -517,7 +530,7 @@ def _typed(text: str) -> tuple[str, str]:
 
 
 def told_of(
-    memory: Memory, question: str, hits: Sequence[Hit], *, most: int
+    memory: Memory, question: str, hits: Sequence[Hit], *, most: int, scope: Scope | None = None
 ) -> tuple[Evidence, ...]:
     """For "who is Tom?" at most `most` turns with his name, oldest first; none for other questions.
 
@@ -530,7 +543,16 @@ def told_of(
     unnamed = {*whom} - {*language.named(question, texts)}
     if not all(language.is_introduced(word, texts) for word in unnamed):
         return ()
-    return _oldest_first([e for e in found if language.share(whom, e.text) > 0][:most])
+    left = 0
+    has_name = partial(_shares, language.content_words(" ".join(whom)))
+    if scope is not None:
+        theirs, left = all_told(memory, scope, question, has_name, most=most)
+        found = evidence_of(memory, None, _that_tell(memory, theirs))
+    return (*_oldest_first([e for e in found if has_name(e.text)][:most]), *counted(left))
+
+
+def _shares(names: Sequence[str], text: str) -> bool:
+    return language.share(names, text) > 0
 
 
 def bearing(

@@ -300,7 +300,8 @@ def _checked(
 ) -> Generator[str, None, Generation]:
     """An expert's answer in one piece.
 
-    An answer that is hardly probable, or that names a day where somebody is asked for, is a guess.
+    An answer that is hardly probable, that names a day where somebody is asked for, or that counts
+    how often where nobody told a count, is a guess.
     A refusal (`NOT_KNOWN` or nothing) is replaced by `unknown`, and so is a guess unless `guesses`.
     Guesses, and a yes or no that is not reliable, are replaced by `quotes`. Below any other answer
     that is not reliable the quotes are added.
@@ -311,10 +312,13 @@ def _checked(
         told = language.counted_down(told, question, local_time(asked_at))
     verdict = language.is_verdict(told.strip())
     unlikely = math.exp(result.log_p) < _GUESSED and not verdict
-    guessed = unlikely or language.names_nobody(told, question)
-    if _refuses(told) or (guessed and not guesses):
+    counted = language.counts_times(question) and not _places([prompt], told)
+    guessed = unlikely or counted or language.names_nobody(told, question)
+    sure = not counted and reliable(told, result.log_p, question)
+    shown = () if sure or _refuses(told) else quotes()
+    if _refuses(told) or (guessed and not guesses) or (counted and not shown):
         told = unknown
-    elif not reliable(told, result.log_p, question) and (shown := quotes()):
+    elif shown:
         head = "" if verdict else f"{told}\n\n"
         told = unsure(shown) if guessed and not verdict else head + quoted(shown)
     yield told

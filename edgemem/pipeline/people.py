@@ -1,0 +1,89 @@
+"""All that was told of somebody, and what of it matters.
+
+A search gives the memories that resemble a question most. In the store of years hundreds have the
+name that "Who is Ana?" asks for, and most of these are remarks made again and again. So the store
+is asked for all of them, and those are kept whose words are rare in it.
+
+Knows a Memory's store and words; no prompt, no score of a search.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from math import log
+from typing import TYPE_CHECKING
+
+from edgemem.language import of_others, subjects
+from edgemem.results import Evidence, Hit, MemoryItem, Scope
+from edgemem.store.store import told_texts
+
+if TYPE_CHECKING:
+    from edgemem.memory import Memory
+
+__all__ = ["all_told", "counted", "rare_hits", "rarest"]
+
+_RAREST = 2  # words of a text that say how rare it is
+_OF_THE_RAREST = 0.75  # of the rarest text's rarity, in logarithms
+_AGAIN = 8  # texts with the rarest words of one; from there on it is a remark made again and again
+
+
+def all_told(
+    memory: Memory, scope: Scope, question: str, names: Callable[[str], bool], *, most: int
+) -> tuple[list[Hit], int]:
+    """The memories of a scope that name those whom a question asks about, oldest first, and how
+    many were left out.
+
+    names: whether a text has one of the names. A fact is left out if its turns have one, too. Of
+    more than `most` texts the `rarest` are given. No search scored them, so their score is 0.
+    """
+    rows = told_texts(memory.store, scope, {"turn", "fact", "image"})
+    items = memory.store.by_rowids(row for row, text, _ in rows if names(text)).values()
+    turns = {id for item in items if item.kind == "turn" for id in item.sources}
+    own = [i for i in items if i.kind != "fact" or _is_edited(i) or not turns.issuperset(i.sources)]
+    by_text = {item.memory: item for item in own}
+    others = of_others(question, [*by_text])
+    theirs = [text for text, other in zip(by_text, others, strict=True) if not other]
+    kept = rarest(theirs, (text for _, text, _ in rows), least=most, most=most)
+    return [Hit.of(by_text[text], 0.0) for text in kept], len(theirs) - len(kept)
+
+
+def _is_edited(item: MemoryItem) -> bool:
+    return item.updated_at != item.created_at
+
+
+def rare_hits(memory: Memory, hits: Sequence[Hit], scope: Scope, *, least: int) -> list[Hit]:
+    """The hits whose texts are the `rarest` of a scope, each text once."""
+    once = {hit.memory: hit for hit in reversed(hits)}
+    told = (text for _, text, _ in told_texts(memory.store, scope, {"turn", "fact"}))
+    rare = {*rarest([*once], told, least=least)}
+    return [hit for hit in hits if hit.memory in rare and once[hit.memory] is hit]
+
+
+def rarest(
+    texts: Sequence[str], told: Iterable[str], *, least: int, most: int | None = None
+) -> list[str]:
+    """All of at most `least` texts, in their order. Of more, those whose rarest words are nearly as
+    rare as any or are in fewer than _AGAIN texts, at most `most`.
+
+    told: all texts among which words are counted. Days and hours are no such words.
+    """
+    if len(texts) <= least:
+        return [*texts]
+    said = [subjects(text) for text in told]
+    n_with = Counter(word for of_one in said for word in of_one)
+
+    def rarity(text: str) -> float:
+        times = sorted(max(1, n_with[word]) for word in subjects(text))[:_RAREST]
+        return sum(log(len(said) / n) for n in times) / max(1, len(times))
+
+    rarities = {text: rarity(text) for text in texts}
+    enough = min(_OF_THE_RAREST * max(rarities.values()), log(len(said) / _AGAIN))
+    best = sorted((t for t in texts if rarities[t] >= enough), key=lambda t: -rarities[t])[:most]
+    kept: Collection[str] = {*best}
+    return [text for text in texts if text in kept]
+
+
+def counted(left: int) -> tuple[Evidence, ...]:
+    """The line that says how many were left out; none for 0."""
+    return (Evidence(f"and {left} more"),) if left else ()
