@@ -17,7 +17,7 @@ import re
 import uuid
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -182,15 +182,15 @@ class Directory:
     def names(self) -> dict[str, dict[str, int]]:
         with self._refused():
             self.path.mkdir(parents=True, exist_ok=True)
-            return {
-                folder.name: {
-                    file.name: file.stat().st_size
-                    for file in os.scandir(folder.path)
-                    if is_name(folder.name, file.name)
-                }
-                for folder in os.scandir(self.path)
-                if _DEVICE.fullmatch(folder.name) and folder.is_dir()
-            }
+            found: dict[str, dict[str, int]] = {}
+            for folder in self.path.iterdir():
+                if _DEVICE.fullmatch(folder.name) and folder.is_dir():
+                    sizes = found[folder.name] = {}
+                    for file in folder.iterdir():
+                        if is_name(folder.name, file.name):
+                            with suppress(FileNotFoundError):  # its device has just deleted it
+                                sizes[file.name] = file.stat().st_size
+            return found
 
     def read(self, device: str, name: str) -> bytes | None:
         with self._refused():

@@ -120,6 +120,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return self._send(413, b"a file is too large")
         body = self.rfile.read(size)
+        if len(body) < size:  # the caller hung up: half a file must not replace a whole one
+            self.close_connection = True
+            return
         device, _, name = path.removeprefix("/").partition("/")
         if path == "/" and self.command == "GET":
             return self._send(200, json.dumps(self.server.place.names()).encode())
@@ -173,16 +176,23 @@ class Remote:
             self._http.connect()
             certificate = self._http.sock.getpeercert(binary_form=True)
         fingerprint = hashlib.sha256(certificate or b"").digest()
-        nonce = os.urandom(16).hex()
-        said = self._call("GET", f"/hello?{nonce}")
-        expected = proof(secret, b"server", fingerprint, nonce.encode())
-        if said is None or not hmac.compare_digest(said, expected.encode()):
+        try:
+            self._require_proof(secret, fingerprint)
+        except BaseException:
             self.close()
+            raise
+        self._token = proof(secret, b"client", fingerprint)
+
+    def _require_proof(self, secret: bytes, fingerprint: bytes) -> None:
+        """Raise InputError unless the server proves the pairing code for this certificate."""
+        nonce = os.urandom(16).hex()
+        proven = self._call("GET", f"/hello?{nonce}")
+        expected = proof(secret, b"server", fingerprint, nonce.encode())
+        if proven is None or not hmac.compare_digest(proven, expected.encode()):
             raise InputError(
-                f"who answers at {address} has another pairing code; give the one that "
+                f"the device at {self.address} has another pairing code; give the one that "
                 "`edgemem sync --show-code` prints there, with --code"
             )
-        self._token = proof(secret, b"client", fingerprint)
 
     def names(self) -> dict[str, dict[str, int]]:
         found = json.loads(self._call("GET", "/") or b"{}")
