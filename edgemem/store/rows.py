@@ -612,14 +612,13 @@ def _wrong(row: Mapping[str, Any]) -> str:
         if not given or ("pattern" in given and len(given) > 1):
             return "must name either a scope or a pattern"
     if row["type"] == "relation":
-        named = (*row["aliases"].get("source", ()), *row["aliases"].get("target", ()))
-        if row["label"] not in get_args(Label) or not all(isinstance(n, str) for n in named):
-            return "has an unknown label or aliases that are no texts"
+        aliases = [row["aliases"].get(end, ()) for end in ("source", "target")]
+        if row["label"] not in get_args(Label) or not all(map(_are_texts, aliases)):
+            return "has an unknown label, or aliases that are no lists of texts"
         if not {row["source_type"], row["target_type"]} <= set(get_args(EntityType)):
             return "has an unknown type of entity"
     if row["type"] == "memory":
-        sources = row["sources"]
-        if not isinstance(sources, list | tuple) or not all(isinstance(s, str) for s in sources):
+        if not _are_texts(row["sources"]):
             return "has no list of turn ids in 'sources'"
         if row["kind"] not in KINDS:
             return f"has the kind {row['kind']!r}, allowed are {', '.join(KINDS)}"
@@ -631,6 +630,10 @@ def _wrong(row: Mapping[str, Any]) -> str:
         if hashlib.sha256(row["data"]).hexdigest() != row["id"]:
             return "has bytes whose SHA-256 is not its 'id'"
     return ""
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
 
 
 def _is_link(value: object) -> bool:

@@ -501,12 +501,13 @@ class Store:
     def export_rows(self) -> Iterator[dict[str, Any]]:
         """Every row as a JSON-able dict with its "type", see rows.py.
 
-        One snapshot, on a connection of its own: writes go on meanwhile, but an erase waits until
-        the iterator is used up or closed.
+        All rows are of one snapshot, and writes go on meanwhile. An erase waits until the iterator
+        of a file is used up or closed. The rows of a store in memory are copied first.
         """
         if self.path is None:
             with self.snapshot() as connection:
-                yield from (*export_rows(connection), *images.export_images(connection, None))
+                rows = [*export_rows(connection), *images.export_images(connection, None)]
+            yield from rows
             return
         self._require_open()
         key = None if self.vault is None else self.vault.page_key
