@@ -61,7 +61,7 @@ FloatArray = NDArray[np.float32]
 _loading = threading.Lock()
 _loaded: list[Any] = []  # the library and its log callback, which ctypes needs kept alive
 _log_lines: list[str] = []
-_counting: list[dict[str, int]] = []  # the dicts of open `counted_buffers`
+_counting: dict[int, dict[str, int]] = {}  # the dicts of open `counted_buffers`, by identity
 
 
 def library() -> Any:
@@ -80,7 +80,7 @@ def library() -> Any:
             if level == 2 and (found := _BUFFER.search(text)):  # GGML_LOG_LEVEL_INFO
                 kind, size = found[1].decode().lower(), int(float(found[2]) * 2**20)
                 kind = {"rs": "kv"}.get(kind, kind)  # a recurrent state
-                for kinds in _counting:
+                for kinds in list(_counting.values()):
                     kinds[kind] = kinds.get(kind, 0) + size
             if level == 4:  # GGML_LOG_LEVEL_ERROR
                 _log_lines.append(text.decode("utf-8", "replace").strip())
@@ -186,11 +186,11 @@ def counted_buffers() -> Iterator[dict[str, int]]:
     Only its log tells them. Contexts that other threads make meanwhile are counted too.
     """
     kinds: dict[str, int] = {}
-    _counting.append(kinds)
+    _counting[id(kinds)] = kinds
     try:
         yield kinds
     finally:
-        _counting[:] = [c for c in _counting if c is not kinds]
+        del _counting[id(kinds)]
 
 
 def load_model(file: Path, **settings: object) -> Any:
