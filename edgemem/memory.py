@@ -42,7 +42,7 @@ from edgemem.results import (
     utc_now,
 )
 from edgemem.retrieval import search
-from edgemem.retrieval.search import Memories
+from edgemem.retrieval.search import SearchIndex
 from edgemem.runtime.embedder import Embedder, TokenEmbedder
 from edgemem.runtime.encoder import Encoder
 from edgemem.runtime.engine import Engine
@@ -137,7 +137,7 @@ class Memory:
         return self._parts.token_embedder()
 
     @property
-    def index(self) -> Memories:
+    def index(self) -> SearchIndex:
         """All memories of the store as searches see them: vectors, words, metrics."""
         return self._parts.index()
 

@@ -31,7 +31,7 @@ from edgemem.errors import (
 from edgemem.images.ocr import OCR_BYTES, Ocr
 from edgemem.language import is_other_language, is_other_script
 from edgemem.retrieval.index import CROSSOVER
-from edgemem.retrieval.search import Memories, QueryTokens, refresh
+from edgemem.retrieval.search import QueryTokens, SearchIndex, refresh
 from edgemem.runtime import experts, models, tune
 from edgemem.runtime.embedder import (
     TOKEN_MODEL,
@@ -118,7 +118,7 @@ class Parts:
         self._token_embedder = token_embedder
         self._ocr: Ocr | None = None
         self._image_embedder: ImageEmbedder | None = None
-        self._index: Memories | None = None
+        self._index: SearchIndex | None = None
         # Not to be taken inside a transaction: `index` holds it while it waits for the store.
         self._lock = threading.RLock()
         self.working = threading.Lock()  # for work_lock
@@ -318,14 +318,14 @@ class Parts:
             )
         return stored is not None
 
-    def index(self) -> Memories:
+    def index(self) -> SearchIndex:
         """All memories as searches see them, with the HNSW graph and the metrics from their files,
         if these are sound. Raises DimensionMismatch as `embedder`."""
         embedder = self.embedder()
         with self._lock:
             self.require_open()
             if self._index is None or self._index.dim != embedder.dim:
-                index = Memories(embedder.dim, self._choice.vectors)
+                index = SearchIndex(embedder.dim, self._choice.vectors)
                 refresh(self.store, index)
                 give_back()  # the rows took several times the memory of what was made of them
                 model_id, vault, generation = embedder.model_id, self.store.vault, index.generation
@@ -385,7 +385,7 @@ class Parts:
                 judge.close()
             self.store.close()
 
-    def _save_index(self, index: Memories | None) -> None:
+    def _save_index(self, index: SearchIndex | None) -> None:
         embedder = self._embedder
         file, metric_file = self.index_file, self.metric_file
         if index is None or embedder is None or file is None or metric_file is None:
