@@ -138,9 +138,9 @@ def test_a_remote_that_cannot_be_used_is_closed(
 ) -> None:
     closed: list[Remote] = []
     monkeypatch.setattr(Remote, "close", lambda self: (closed.append(self), self._http.close()))
-    monkeypatch.setattr(network._Handler, "_answer", lambda self: self._send(500, b"broken"))
+    monkeypatch.setattr(network._Handler, "_handle", lambda self: self._send(500, b"broken"))
     for method in ("GET", "PUT"):
-        monkeypatch.setattr(network._Handler, f"do_{method}", network._Handler._answer)
+        monkeypatch.setattr(network._Handler, f"do_{method}", network._Handler._handle)
     with pytest.raises(StoreError, match=r"refused \(500: broken"):
         Remote(f"127.0.0.1:{served[1].port}", new_secret())
     assert len(closed) == 1

@@ -94,7 +94,7 @@ def _write(folder: Path, name: str, data: bytes) -> None:
         replace_file(folder / name, data)
 
 
-def take_in(connection: sqlite3.Connection, folder: Path) -> None:
+def copy_into_rows(connection: sqlite3.Connection, folder: Path) -> None:
     """Copy the images in the folder into their rows. The caller keeps every other writer out.
 
     A row whose file is missing stays without data. An old schema may have no table of images.
