@@ -45,7 +45,7 @@ from edgemem.runtime.embedder import (
 )
 from edgemem.runtime.encoder import Encoder, encoder_bytes
 from edgemem.runtime.engine import PREFIX_BYTES, Engine
-from edgemem.runtime.machine import give_back, keep_no_large_blocks
+from edgemem.runtime.machine import mmap_large_blocks, trim_heap
 from edgemem.runtime.models import DEFAULT_EMBEDDER
 from edgemem.runtime.vision import engine_bytes
 from edgemem.store import Store
@@ -139,7 +139,7 @@ class Parts:
             careful=settings.retrieval == "careful",
         )
         if (limit := settings.memory_limit_bytes) is not None:
-            keep_no_large_blocks()
+            mmap_large_blocks()
             try:
                 dim = int(store.meta("embedder_dim") or DIM)
                 told = predict(settings, store.counts(), dim, engine)
@@ -267,7 +267,7 @@ class Parts:
         """Free the memory of the OCR; call it when no image waits."""
         with self._lock:
             self._ocr = None
-        give_back()
+        trim_heap()
 
     def image_embedder(self) -> ImageEmbedder | None:
         """The CLIP or SigLIP model of the settings, or None. Raises ModelNotFound, ModelError."""
@@ -327,7 +327,7 @@ class Parts:
             if self._index is None or self._index.dim != embedder.dim:
                 index = SearchIndex(embedder.dim, self._choice.vectors)
                 refresh(self.store, index)
-                give_back()  # the rows took several times the memory of what was made of them
+                trim_heap()  # the rows took several times the memory of what was made of them
                 model_id, vault, generation = embedder.model_id, self.store.vault, index.generation
                 if (file := self.index_file) is not None:
                     index.vectors.load(file, generation=generation, model_id=model_id, vault=vault)

@@ -376,7 +376,7 @@ _POWERCAP = Path("/sys/class/powercap")
 def give_back() -> None:
     """Return freed memory to the system, so that all resident memory is in use. glibc only."""
     gc.collect()
-    machine.give_back()
+    machine.trim_heap()
 
 
 def memory_bytes() -> dict[str, int | None]:

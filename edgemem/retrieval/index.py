@@ -500,7 +500,7 @@ def _are_copies(rows: Rows, slots: IntArray, first: int) -> BoolArray:
 
 
 def _slots_of(some: IntArray, labels: IntArray) -> IntArray:
-    """The positions in `labels`, which ascend, of those of `some` that are in it."""
+    """The positions of the labels `some` in `labels`, without the missing ones. Both ascend."""
     slots = np.searchsorted(labels, some)
     slots, some = slots[slots < len(labels)], some[slots < len(labels)]
     held: IntArray = slots[labels[slots] == some]

@@ -227,7 +227,7 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class _Visible:
-    """What searches of one scope and kinds may find in one generation, computed once for them all.
+    """What searches of one scope and kinds may find in one generation. They share it.
 
     allowed: (m,) bool by memory number; corpus and table: the same for the postings and vectors;
     speakers: the codes of the memories' speakers. Valid from `since` until the first of these

@@ -31,7 +31,7 @@ Dtype = Literal["float32", "int8"]
 MAX_DEAD_SHARE = 0.25
 NOWHERE = -1
 
-# The columns beside those of the vectors.
+# The columns of a table, beside the arrays of `Rows`.
 # next: the position of the memory's next vector, NOWHERE after its last one.
 COLUMNS: dict[str, type] = {
     "labels": np.int64,

@@ -53,7 +53,7 @@ MAX_GONE_SHARE = 0.05  # share of removed vectors up to which moments are added 
 KEPT = 16  # keys whose metrics are cached, the most recently used
 KEPT_CHECKS = 4096  # keys that are known to need no fit
 LAYOUT = 2  # of the file; layout 1 stored the metric in a binary format of its own
-SAMPLE = 64  # vectors of each key by which another store's file is known, and as many at the end
+SAMPLE = 64  # vectors of each key that are compared with the store's, and as many at the end
 MIN_LIVE_SHARE = 0.5  # of the sample that must be live; with fewer a fit is due anyway
 
 

@@ -210,7 +210,7 @@ def load_model(file: Path, **settings: object) -> Any:
 def chat_formatter(template: str, *, eos: str, bos: str) -> Callable[..., Any]:
     """A function of `messages` that renders a model's own (sandboxed) Jinja template.
 
-    Raises whatever Jinja raises on a template that is none.
+    Raises Jinja's own errors if the template is invalid.
     """
     from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 

@@ -266,7 +266,7 @@ def source(file: Path) -> str:
 
 
 def uri(file: PurePath, options: str) -> str:
-    """A file's URI for SQLite, which takes no host: that of a share stands in the path."""
+    """A file's URI for SQLite. SQLite takes no host, so a share's host goes into the path."""
     path = file.as_uri().removeprefix("file://")
     return f"file://{'' if path.startswith('/') else '//'}{path}?{options}"
 

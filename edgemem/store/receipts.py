@@ -123,7 +123,7 @@ def end_receipt(tx: Transaction, receipt: Receipt) -> None:
 
 
 def receipts(store: Store, limit: int | None = None) -> list[Receipt]:
-    """The last calls, oldest first; limit: at most so many, None for all."""
+    """The newest `limit` calls, oldest first; None: all."""
     rows = store.select(
         f"SELECT {', '.join(_COLUMNS)} FROM receipts ORDER BY id DESC LIMIT ?",
         -1 if limit is None else limit,
