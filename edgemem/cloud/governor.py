@@ -46,14 +46,7 @@ from edgemem.store.receipts import Receipt
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = [
-    "CloudAnswer",
-    "Governor",
-    "Mode",
-    "compressed",
-    "require_enabled",
-    "status",
-]
+__all__ = ["CloudAnswer", "Governor", "Mode", "compressed", "require_enabled", "status"]
 
 Mode = Literal["ask", "auto", "off"]
 

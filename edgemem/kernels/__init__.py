@@ -44,38 +44,12 @@ from edgemem.kernels.reference import (
     check_count,
 )
 
-__all__ = [
-    "ABI_VERSION",
-    "AROUND",
-    "MAX_DIM_I8",
-    "NO_TOKENS",
-    "WORD_FEATURES",
-    "Bm25Query",
-    "BoolArray",
-    "DoubleArray",
-    "FloatArray",
-    "IntArray",
-    "backend",
-    "backend_detail",
-    "beside",
-    "bm25",
-    "distinct",
-    "dots",
-    "gated",
-    "gated_backward",
-    "maxsim",
-    "metric_query",
-    "one_blas_thread",
-    "quantize_i8",
-    "rank",
-    "rms_norm",
-    "rms_norm_backward",
-    "scan_topk",
-    "similarities",
-    "softmax_backward",
-    "softmax_causal",
-    "word_features",
-]
+__all__ = ["ABI_VERSION", "AROUND", "MAX_DIM_I8", "NO_TOKENS", "WORD_FEATURES", "Bm25Query"]
+__all__ += ["BoolArray", "DoubleArray", "FloatArray", "IntArray", "backend", "backend_detail"]
+__all__ += ["beside", "bm25", "distinct", "dots", "gated", "gated_backward", "maxsim"]
+__all__ += ["metric_query", "one_blas_thread", "quantize_i8", "rank", "rms_norm"]
+__all__ += ["rms_norm_backward", "scan_topk", "similarities", "softmax_backward", "softmax_causal"]
+__all__ += ["word_features"]
 
 ABI_VERSION = 5
 """The EDGEMEM_ABI_VERSION of native/include/edgemem.h that this file is written for."""

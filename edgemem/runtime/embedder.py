@@ -39,25 +39,10 @@ from edgemem.runtime import models
 from edgemem.runtime.machine import cores, trim_heap
 from edgemem.runtime.onnxfile import expert_file, read_expert, rewritten
 
-__all__ = [
-    "MAX_TOKENS",
-    "QUERY_MARK",
-    "QUERY_TOKENS",
-    "TEXT_MARK",
-    "TOKEN_MODEL",
-    "WORKSPACE_BYTES",
-    "Embedder",
-    "ImageEmbedder",
-    "TokenEmbedder",
-    "Tokens",
-    "bundled_tokenizer",
-    "embedder_bytes",
-    "file_tokenizer",
-    "image_embedder_bytes",
-    "open_session",
-    "token_embedder_bytes",
-    "unit",
-]
+__all__ = ["MAX_TOKENS", "QUERY_MARK", "QUERY_TOKENS", "TEXT_MARK", "TOKEN_MODEL"]
+__all__ += ["WORKSPACE_BYTES", "Embedder", "ImageEmbedder", "TokenEmbedder", "Tokens"]
+__all__ += ["bundled_tokenizer", "embedder_bytes", "file_tokenizer", "image_embedder_bytes"]
+__all__ += ["open_session", "token_embedder_bytes", "unit"]
 
 DEFAULT_TOKENIZER = "minilm-l6-v2-tokenizer"
 MAX_TOKENS = 256  # what all-MiniLM-L6-v2 was trained for; its positions would reach 512

@@ -29,17 +29,8 @@ from edgemem.language import content_words
 from edgemem.runtime import llama
 from edgemem.runtime.vocabulary import Vocabulary
 
-__all__ = [
-    "AnswerText",
-    "Generation",
-    "Options",
-    "Reason",
-    "Request",
-    "Sampler",
-    "Stream",
-    "check_length",
-    "close_json",
-]
+__all__ = ["AnswerText", "Generation", "Options", "Reason", "Request", "Sampler", "Stream"]
+__all__ += ["check_length", "close_json"]
 
 Reason = Literal["stop", "length", "cancelled", "deadline"]
 Allowed = Callable[[NDArray[np.intp]], NDArray[np.bool_]]  # candidate tokens (m,) to (m,)

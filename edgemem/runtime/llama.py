@@ -27,25 +27,9 @@ from edgemem.errors import InputError, ModelError
 from edgemem.runtime import machine
 from edgemem.runtime.gguf import Header, Tensor, check_header, open_header, read_header, read_only
 
-__all__ = [
-    "TensorType",
-    "Tensors",
-    "build_info",
-    "chat_formatter",
-    "counted_buffers",
-    "decode",
-    "engine_bytes",
-    "forget_errors",
-    "grammar",
-    "last_errors",
-    "library",
-    "load_model",
-    "log_callback",
-    "open_model",
-    "tensor_type",
-    "try_out",
-    "wrong_tensor",
-]
+__all__ = ["TensorType", "Tensors", "build_info", "chat_formatter", "counted_buffers", "decode"]
+__all__ += ["engine_bytes", "forget_errors", "grammar", "last_errors", "library", "load_model"]
+__all__ += ["log_callback", "open_model", "tensor_type", "try_out", "wrong_tensor"]
 
 # Tokens of a prefill step. llama.cpp's default is 512; a layer's results for 256 fit in the cache.
 N_BATCH = 256

@@ -34,19 +34,8 @@ from edgemem.config import cache_dir
 from edgemem.errors import ModelError
 from edgemem.runtime.gguf import read_only
 
-__all__ = [
-    "cores",
-    "extra_buffers",
-    "mmap_large_blocks",
-    "peak_rss_mb",
-    "processor",
-    "properties",
-    "read_cached",
-    "require_projector_runs",
-    "summary",
-    "trim_heap",
-    "write_cached",
-]
+__all__ = ["cores", "extra_buffers", "mmap_large_blocks", "peak_rss_mb", "processor", "properties"]
+__all__ += ["read_cached", "require_projector_runs", "summary", "trim_heap", "write_cached"]
 
 TIMEOUT_S = 60.0
 _FILE = "processors.json"

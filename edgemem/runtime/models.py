@@ -24,23 +24,9 @@ from edgemem.config import data_dir
 from edgemem.errors import ModelError, ModelNotFound
 from edgemem.runtime.machine import read_cached, write_cached
 
-__all__ = [
-    "DEFAULT_EMBEDDER",
-    "DEFAULT_LLM",
-    "Installed",
-    "ModelEntry",
-    "entry",
-    "find",
-    "installed",
-    "known_sha256",
-    "manifest",
-    "models_dir",
-    "pull",
-    "sha256_of",
-    "user_models_dir",
-    "verified_file",
-    "verify",
-]
+__all__ = ["DEFAULT_EMBEDDER", "DEFAULT_LLM", "Installed", "ModelEntry", "entry", "find"]
+__all__ += ["installed", "known_sha256", "manifest", "models_dir", "pull", "sha256_of"]
+__all__ += ["user_models_dir", "verified_file", "verify"]
 
 DEFAULT_LLM = "smollm2-135m-instruct-q4_1"
 DEFAULT_EMBEDDER = "minilm-l6-v2-int8"

@@ -31,16 +31,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "PRODUCTS",
-    "Expert",
-    "Matrix",
-    "expert",
-    "expert_file",
-    "parameters",
-    "read_expert",
-    "rewritten",
-]
+__all__ = ["PRODUCTS", "Expert", "Matrix", "expert", "expert_file", "parameters", "read_expert"]
+__all__ += ["rewritten"]
 
 Expert = Mapping[str, NDArray[np.float32]]
 """Arrays by name. `0.q.a` (dim, r) and `0.q.b` (r, n) are A and B for the first layer's queries.

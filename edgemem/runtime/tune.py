@@ -26,17 +26,8 @@ from edgemem.errors import InputError, ModelError
 from edgemem.runtime import llama, models
 from edgemem.runtime.machine import cores
 
-__all__ = [
-    "FORMS",
-    "Speed",
-    "Tuning",
-    "choose_file",
-    "measure",
-    "requantise",
-    "source_sha256",
-    "stored",
-    "tune",
-]
+__all__ = ["FORMS", "Speed", "Tuning", "choose_file", "measure", "requantise", "source_sha256"]
+__all__ += ["stored", "tune"]
 
 # llama.cpp's number of each. Q4_0 is faster still, but often chooses other tokens: `tune` does not
 # use it.

@@ -37,17 +37,8 @@ from edgemem.runtime import llama
 from edgemem.runtime.gguf import Header, open_header
 from edgemem.runtime.vocabulary import CLOSED, Pixels
 
-__all__ = [
-    "ImageTokens",
-    "Vision",
-    "check_projector",
-    "engine_bytes",
-    "part_of",
-    "projector_type",
-    "token_positions",
-    "try_out",
-    "width_of",
-]
+__all__ = ["ImageTokens", "Vision", "check_projector", "engine_bytes", "part_of", "projector_type"]
+__all__ += ["token_positions", "try_out", "width_of"]
 
 KEPT_BYTES = 16_000_000  # of cached image embeddings: eight of 448 × 448 for a 0.5B model
 MAX_SIDE = 8192  # pixels

@@ -22,15 +22,7 @@ from edgemem.errors import InputError, ModelError
 from edgemem.inputs import THOUGHT_TAGS, utf8
 from edgemem.runtime import llama
 
-__all__ = [
-    "CLOSED",
-    "NO_PROJECTOR",
-    "Content",
-    "Pixels",
-    "Prompt",
-    "Vocabulary",
-    "vocabulary_of",
-]
+__all__ = ["CLOSED", "NO_PROJECTOR", "Content", "Pixels", "Prompt", "Vocabulary", "vocabulary_of"]
 
 Pixels = NDArray[np.uint8]
 """An image: (height, width, 3), red, green and blue."""

@@ -37,16 +37,8 @@ from edgemem.memory import Memory
 from edgemem.server import memories, openai_api
 from edgemem.server.service import Limits, Refusal, Service, refusal_of, service_of
 
-__all__ = [
-    "app",
-    "host_allowed",
-    "is_loopback",
-    "load_token",
-    "protocol",
-    "require_safe",
-    "serve",
-    "token_file",
-]
+__all__ = ["app", "host_allowed", "is_loopback", "load_token", "protocol", "require_safe", "serve"]
+__all__ += ["token_file"]
 
 
 def app(

@@ -28,17 +28,8 @@ if TYPE_CHECKING:
     from edgemem.store.store import Store
     from edgemem.store.writing import Transaction
 
-__all__ = [
-    "image",
-    "lines",
-    "looks",
-    "of_turns",
-    "shown_by",
-    "text_of",
-    "uncaptioned",
-    "unread",
-    "without_embedding",
-]
+__all__ = ["image", "lines", "looks", "of_turns", "shown_by", "text_of", "uncaptioned", "unread"]
+__all__ += ["without_embedding"]
 
 INLINE_BYTES = 65_536  # an erase rewrites the whole database, and would copy every photo in it
 
