@@ -40,7 +40,7 @@ FAMILIES = {
     "qwen3": frozenset((*_BASE, "attn_q_norm.weight", "attn_k_norm.weight")),
 }
 """The tensors of a layer, by architecture."""
-_UNKNOWN = (
+_UNSUPPORTED_SETTINGS = (
     "expert_count", "attn_logit_softcapping", "final_logit_softcapping", "logit_scale",
     "embedding_scale", "residual_scale", "attention.scale", "attention.sliding_window",
 )  # fmt: skip
@@ -177,7 +177,7 @@ class Model:
             raise self._refusal("RoPE turns a part of each head only")
         if number("attention.value_length", self.head_dim) != self.head_dim:
             raise self._refusal("its heads are of several sizes")
-        for key in _UNKNOWN:
+        for key in _UNSUPPORTED_SETTINGS:
             if number(key, 0):
                 raise self._refusal(f"it has {architecture}.{key}")
         named = {f"blk.{i}.{name}" for i in range(self.layers) for name in FAMILIES[architecture]}

@@ -565,8 +565,8 @@ def find(
         if tokens is not None:
             ranked = _with_matches(store, candidates, tokens, max(MATCHED, wanted))
         positions, scores = ranked.best(wanted)
-        apart = _without_repeats(ranked, positions)[: query.top_k]
-        if len(apart) == query.top_k or wanted >= scored:
+        chosen = _without_repeats(ranked, positions)[: query.top_k]
+        if len(chosen) == query.top_k or wanted >= scored:
             break
         wanted *= 4
     found = [
@@ -575,7 +575,7 @@ def find(
             float(scores[i]),
             ranked.parts(int(positions[i])) if explain else None,
         )
-        for i in apart
+        for i in chosen
     ]
     return found, scored
 
@@ -584,7 +584,7 @@ def _without_repeats(candidates: Candidates, positions: IntArray) -> list[int]:
     """Which of the positions, best first, repeat no better one: see `find`."""
     facts: set[int] = set()
     turns: set[int] = set()
-    apart = []
+    chosen = []
     for i, (rowid, place, is_image) in enumerate(
         zip(
             candidates.rowids[positions].tolist(),
@@ -596,8 +596,8 @@ def _without_repeats(candidates: Candidates, positions: IntArray) -> list[int]:
         mine, theirs = (turns, facts) if rowid == place else (facts, turns)
         mine.add(place)
         if is_image or place not in theirs:
-            apart.append(i)
-    return apart
+            chosen.append(i)
+    return chosen
 
 
 def _with_matches(

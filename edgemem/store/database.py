@@ -253,11 +253,11 @@ def make_file(file: Path) -> None:
         )
 
 
-def source(file: Path) -> str:
-    """What SQLite is to open: the path, or a URI for reading if the file or folder is read-only.
+def sqlite_name(file: Path) -> str:
+    """The name by which SQLite opens a file: its path, or a read-only URI.
 
-    SQLite cannot make a write-ahead log there, and reads without one only what nobody writes. A
-    log that lies there may be in use or hold what the file lacks, so it is never passed over.
+    The URI is for a file or folder that is read-only, where SQLite cannot make a write-ahead log.
+    It opens the file as immutable unless a log lies there. That may hold what the file lacks.
     """
     if all(os.access(place, os.W_OK) for place in (file, file.parent)):
         return str(file)

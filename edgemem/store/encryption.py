@@ -39,7 +39,7 @@ from edgemem.store.database import (
 )
 from edgemem.vault import Vault, Way
 
-__all__ = ["decrypt", "encrypt", "is_plain", "vault_for", "vault_of"]
+__all__ = ["decrypt", "encrypt", "find_vault", "is_plain", "unlock_or_create"]
 
 _CREATION_S = 60.0  # Argon2 takes a second or two on a fast machine
 _BLOCK = 1 << 20
@@ -57,7 +57,7 @@ def is_plain(file: Path) -> bool:
     return False
 
 
-def vault_of(file: Path, vault: Vault | None, timeout_s: float) -> Vault | None:
+def find_vault(file: Path, vault: Vault | None, timeout_s: float) -> Vault | None:
     """The vault that opens a store's file; None for a plain store. Finishes an interrupted move.
 
     vault: the caller's; None looks for the key (`vault.unlock`). Without a `STORE.vault`, the
@@ -75,13 +75,13 @@ def vault_of(file: Path, vault: Vault | None, timeout_s: float) -> Vault | None:
     if found["state"] != "locked":
         with _exclusively(file, timeout_s):
             _finish(file)
-        return vault_of(file, vault, timeout_s)
+        return find_vault(file, vault, timeout_s)
     if vault is not None and vault.id != found["id"]:
         raise VaultLocked(f"the key is not that of {file}; it belongs to another vault")
     return vault or vaults.unlock(file)
 
 
-def vault_for(
+def unlock_or_create(
     path: str | os.PathLike[str], key: bytes | str | None, passphrase: str | None
 ) -> Vault | None:
     """The vault of a caller's key or passphrase; creates `STORE.vault` if there is no store yet.

@@ -199,21 +199,22 @@ def verify(store: Store, kept: Mapping[str, Any] | None = None) -> dict[str, Any
                 "the last erase is not scrubbed from the file yet; open the store while no other "
                 "process reads it"
             )
-        named = [("the file", connection.serialize())]
-    problems += _free_pages(named[0][1])
+        database = connection.serialize()
+    problems += _free_pages(database)
     files = _beside(store.path)
-    named += [(file.name, file.read_bytes()) for file in files]
-    of_database = (named[0][0], f"{store.path.name}-wal" if store.path else "")
-    but_of_sync = erased - set(map(_hash, of_sync)), [id for id in ids if id not in of_sync]
-    for name, data in named:
-        sought = but_of_sync if name in of_database else (erased, ids)
-        problems += _in_bytes(name, data, *sought)
+    contents = {"the file": database, **{file.name: file.read_bytes() for file in files}}
+    with_sync_rows = ("the file", f"{store.path.name}-wal" if store.path else "")
+    not_in_sync = erased - set(map(_hash, of_sync)), [id for id in ids if id not in of_sync]
+    for name, data in contents.items():
+        problems += _in_bytes(
+            name, data, *(not_in_sync if name in with_sync_rows else (erased, ids))
+        )
     if found:
         problems += _from_before_erase(files, found[-1].erased_at)
     return {
         "receipts": len(found),
         "ids": len(erased),
-        "looked_in": [*tables, *(name for name, _ in named)],
+        "looked_in": [*tables, *contents],
         "problems": problems,
     }
 

@@ -123,8 +123,8 @@ class Store:
         name = source = str(file or ":memory:")
         if file is not None:
             database.make_file(file)
-            source = database.source(file)
-            vault = encryption.vault_of(file, vault, busy_timeout_s)
+            source = database.sqlite_name(file)
+            vault = encryption.find_vault(file, vault, busy_timeout_s)
         key = None if vault is None else vault.page_key
         with ExitStack() as opened:
             with sqlite_errors(name, encrypted=key is not None):
