@@ -304,8 +304,10 @@ class VectorIndex:
                 graph.count, graph.last_label = int(stamp["count"]), int(stamp["last_label"])
                 with cachefile.readable(path, vault) as name:
                     graph.index.load_index(name, max_elements=graph.count + MAX_TAIL)
-                if not _is_of(graph, table):
+                copies = _lacking_copies(graph, table)
+                if copies is None:
                     return False
+                graph.copies = copies
             except Exception:
                 log.warning("the index file %s was refused", path, exc_info=True)
                 return False
@@ -463,9 +465,10 @@ class VectorIndex:
         return True
 
 
-def _is_of(graph: _Graph, table: TableView) -> bool:
-    """Whether a loaded graph holds enough of a table's rows and lacks only copies; sets `copies`.
+def _lacking_copies(graph: _Graph, table: TableView) -> IntArray | None:
+    """The labels of the table's rows that a loaded graph lacks because they are copies.
 
+    None if the graph is not of this table: it lacks another row, or holds too many removed ones.
     The file's checksum proves that this program wrote it, not that it is of this store. So some
     vectors are compared. Another store's differ; those of a restored backup differ at the end.
     """
@@ -473,18 +476,19 @@ def _is_of(graph: _Graph, table: TableView) -> bool:
     ids = np.sort(np.asarray(graph.index.get_ids_list(), np.int64))
     slots = np.flatnonzero(table.live[: np.searchsorted(labels, graph.last_label, "right")])
     held = np.isin(labels[slots], ids)
-    graph.copies = labels[slots[~held]]
+    copies = labels[slots[~held]]
     if (
         len(ids) != graph.count
         or ids[-1] > graph.last_label
         or np.count_nonzero(held) < (1 - MAX_GHOST_SHARE) * graph.count
         or not (held.all() or (held | _are_copies(table.rows, slots, 1)).all())
     ):
-        return False
+        return None
     slots = slots[held]
     spread = np.linspace(0, len(slots) - 1, SAMPLE).astype(np.int64)
     some = slots[np.union1d(spread, np.arange(len(slots))[-SAMPLE:])]
-    return np.array_equal(graph.index.get_items(labels[some]), table.rows.floats(some))
+    equal = np.array_equal(graph.index.get_items(labels[some]), table.rows.floats(some))
+    return copies if equal else None
 
 
 def _are_copies(rows: Rows, slots: IntArray, first: int) -> BoolArray:

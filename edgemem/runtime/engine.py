@@ -297,7 +297,7 @@ class Engine:
         return found
 
     def _log_p(self, row: int, token: int) -> float:
-        return log_p(self._finite(self._logits(row), "score"), token)
+        return log_p(self._require_finite(self._logits(row), "score"), token)
 
     # -- adapters ----------------------------------------------------------------------------
 
@@ -466,7 +466,7 @@ class Engine:
                 while ended is None and len(answer) < limit:
                     if (ended := interrupted()) is not None:
                         break
-                    token = sampler.next(self._finite(self._logits(), "choose"))
+                    token = sampler.next(self._require_finite(self._logits(), "choose"))
                     if token is None or said.add(self._vocabulary.piece(token), sampler.log_p):
                         ended = "stop"
                         break
@@ -509,7 +509,9 @@ class Engine:
         BEHIND the first. If a branch is interrupted, the first branch is chosen.
         """
         found: list[tuple[Sampler, AnswerText, Reason]] = []
-        for branch, token in sampler.branched(self._finite(self._logits(), "choose").copy()):
+        for branch, token in sampler.branched(
+            self._require_finite(self._logits(), "choose").copy()
+        ):
             least = found[0][0].log_p - BEHIND if found else -math.inf
             if branch.log_p < least:
                 break  # the other first tokens are less likely still
@@ -523,7 +525,7 @@ class Engine:
                     ended = "length"
                 elif (ended := interrupted()) is None:
                     self._prefixes.decode([token])
-                    token = branch.next(self._finite(self._logits(), "choose"))
+                    token = branch.next(self._require_finite(self._logits(), "choose"))
             if ended in ("cancelled", "deadline"):
                 return found[0] if found else (branch, said, ended)
             if ended is not None:
@@ -564,7 +566,7 @@ class Engine:
         pointer = self._lib.llama_get_logits_ith(self._context, row)
         return np.ctypeslib.as_array(pointer, shape=(self._vocabulary.size,))
 
-    def _finite(self, logits: NDArray[np.float32], use: str) -> NDArray[np.float32]:
+    def _require_finite(self, logits: NDArray[np.float32], use: str) -> NDArray[np.float32]:
         """The same logits. Raises ModelError, which names the use, if the largest is not finite."""
         if not math.isfinite(top := float(logits.max())):
             raise ModelError(
