@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import report
-from edgemem.runtime.machine import give_back
+from edgemem.runtime.machine import trim_heap
 
 _MARK = "EDGEMEM_BENCH_ONE_THREAD"
 _LIBRARIES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -51,7 +51,7 @@ def on_one_core() -> Iterator[bool]:
 def rss_mb() -> float | None:
     """Resident megabytes of this process, after giving back what was freed; None off Linux."""
     gc.collect()
-    give_back()
+    trim_heap()
     return resident_mb()
 
 

@@ -23,11 +23,11 @@ from edgemem.compression.compress import (
     compress,
     compress_prompt,
     final_scores,
-    means,
+    fit_to_budget,
+    group_means,
     relevance,
     select,
     sentence_texts,
-    within,
 )
 from edgemem.compression.layout import Layout, estimated_tokens, lay_out
 from edgemem.runtime.embedder import Embedder
@@ -81,7 +81,7 @@ def llmlingua(job: Job) -> str:
     """Words of the highest -log p, wherever they are: LLMLingua, with words in place of tokens."""
     layout, costs = _layout(job)
     scores = job.scores["information"]
-    worth = means(scores.values, layout.unit_of(scores.offsets[:, 1]), len(layout.starts))
+    worth = group_means(scores.values, layout.unit_of(scores.offsets[:, 1]), len(layout.starts))
     order = np.argsort(-worth, kind="stable")
 
     def choose(aim: int) -> NDArray[np.bool_]:
@@ -145,7 +145,7 @@ def with_feature(job: Job, kind: str, weight: float) -> str:
 
     def near(layout: Layout) -> FloatArray:
         costs = _costs(job, layout) * ~layout.head
-        worth = means(final_scores(layout, scores), layout.sentence, len(layout.turn), costs)
+        worth = group_means(final_scores(layout, scores), layout.sentence, len(layout.turn), costs)
         logs = np.log(np.maximum(worth, 1e-12))
         standard = (logs - logs.mean()) / max(float(logs.std()), 1e-6)
         found: FloatArray = relevance(layout, job.case.question, job.embedder) + weight * standard
@@ -174,4 +174,4 @@ def _costs(job: Job, layout: Layout) -> IntArray:
 
 
 def _within(job: Job, layout: Layout, choose: Callable[[int], NDArray[np.bool_]]) -> str:
-    return within(layout, job.tokenizer, job.budget, choose)[1]
+    return fit_to_budget(layout, job.tokenizer, job.budget, choose)[1]

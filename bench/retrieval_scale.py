@@ -50,8 +50,8 @@ from edgemem.results import Message, Scope
 from edgemem.retrieval import search
 from edgemem.retrieval.lexical import query_words
 from edgemem.retrieval.metric import Metric
-from edgemem.retrieval.search import NEAREST, Candidates, Memories, QueryTokens, similarities
-from edgemem.retrieval.vectors import View
+from edgemem.retrieval.search import NEAREST, Candidates, QueryTokens, SearchIndex, similarities
+from edgemem.retrieval.vectors import TableView
 from edgemem.retrieval.whitening import EVERYBODY
 from edgemem.store import Store
 
@@ -72,7 +72,7 @@ IntArray = NDArray[np.int64]
 
 def find(
     store: Store,
-    memories: Memories,
+    memories: SearchIndex,
     text: str,
     vector: FloatArray,
     tokens: QueryTokens | None = None,
@@ -144,7 +144,7 @@ def index_file(path: Path) -> Path:
 def build_graph(path: Path) -> float | None:
     """Build and save the store's HNSW graph; seconds, or None if the store is too small for one."""
     with Store.open(path) as store:
-        memories = Memories(DIM)
+        memories = SearchIndex(DIM)
         search.refresh(store, memories)
         index = memories.vectors
         if len(index) <= index.crossover:
@@ -157,15 +157,15 @@ def build_graph(path: Path) -> float | None:
     return round(taken, 2)
 
 
-def open_memories(store: Store, path: Path) -> Memories:
+def open_memories(store: Store, path: Path) -> SearchIndex:
     """Open the index as `Memory` does at its first search."""
-    memories = Memories(DIM)
+    memories = SearchIndex(DIM)
     search.refresh(store, memories)
     memories.vectors.load(index_file(path), generation=memories.generation, model_id=MODEL)
     return memories
 
 
-def pieces(store: Store, memories: Memories) -> dict[str, Callable[[Query], Any]]:
+def pieces(store: Store, memories: SearchIndex) -> dict[str, Callable[[Query], Any]]:
     """The pieces of a search by name, each as a call of its own."""
     allowed = np.ones(len(memories) + 1, np.bool_)
 
@@ -192,7 +192,7 @@ def pieces(store: Store, memories: Memories) -> dict[str, Callable[[Query], Any]
     }
 
 
-def metric_of(memories: Memories, table: View) -> Metric | None:
+def metric_of(memories: SearchIndex, table: TableView) -> Metric | None:
     """The metric fitted to all memories; None if there is none."""
 
     def now() -> Metric | None:
@@ -258,7 +258,7 @@ def peers(
 
 
 def recalls(
-    memories: Memories, asked: Sequence[Query], found: Sequence[IntArray]
+    memories: SearchIndex, asked: Sequence[Query], found: Sequence[IntArray]
 ) -> dict[str, float]:
     """recall@10 of the results of `vectors`, and of the proposals that it ranked."""
     allowed = np.ones(len(memories) + 1, np.bool_)
@@ -267,7 +267,7 @@ def recalls(
     shares = []
     for query, best in zip(asked, found, strict=True):
         image = query.vector if metric is None else metric.query(query.vector).image
-        exact = table.rowids[scan_topk(table.rows.rows, image, K, None, table.rows.scales)[0]]
+        exact = table.rowids[scan_topk(table.rows.values, image, K, None, table.rows.scales)[0]]
         nearest, _ = index.exact_search(query.vector, K, allowed)
         proposed, _, _ = index.view(allowed).search(query.vector, PROPOSALS)
         shares.append([np.isin(exact, best).mean(), np.isin(nearest, proposed).mean()])

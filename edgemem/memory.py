@@ -42,13 +42,13 @@ from edgemem.results import (
     utc_now,
 )
 from edgemem.retrieval import search
-from edgemem.retrieval.search import Memories
+from edgemem.retrieval.search import SearchIndex
 from edgemem.runtime.embedder import Embedder, TokenEmbedder
 from edgemem.runtime.encoder import Encoder
 from edgemem.runtime.engine import Engine
 from edgemem.store import PendingItem, Store, StoredTurn
 from edgemem.store.database import work_lock
-from edgemem.store.encryption import vault_for
+from edgemem.store.encryption import unlock_or_create
 from edgemem.store.erasures import with_receipt
 from edgemem.store.filters import Where, compile_filters
 from edgemem.store.images import image
@@ -97,7 +97,7 @@ class Memory:
         if memory_limit_bytes is not None:
             self.settings = replace(self.settings, memory_limit=str(memory_limit_bytes))
         path = path if path is not None else self.settings.db
-        self.store = Store.open(path, vault=vault_for(path, key, passphrase))
+        self.store = Store.open(path, vault=unlock_or_create(path, key, passphrase))
         self._parts = Parts(self.store, self.settings, engine, embedder, token_embedder)
         self._reader = looking.Reader(lambda stop: looking.look(self, stop=stop))
 
@@ -137,7 +137,7 @@ class Memory:
         return self._parts.token_embedder()
 
     @property
-    def index(self) -> Memories:
+    def index(self) -> SearchIndex:
         """All memories of the store as searches see them: vectors, words, metrics."""
         return self._parts.index()
 

@@ -20,7 +20,7 @@ from edgemem.config import load_settings, set_value
 from edgemem.errors import ConfigError, InputError, MemoryBudgetExceeded, ModelError
 from edgemem.pipeline.parts import LIBRARIES_BYTES, index_bytes
 from edgemem.results import Query, Scope
-from edgemem.retrieval.search import Memories
+from edgemem.retrieval.search import SearchIndex
 from edgemem.runtime import llama, models
 from edgemem.runtime.engine import PREFIX_BYTES, Engine
 
@@ -187,7 +187,7 @@ def test_an_index_takes_about_what_is_foretold(n, vectors):
     rng = np.random.default_rng(0)
     words = [f"word{i}" for i in range(3000)]
     text = [" ".join(rng.choice(words, 15)) for _ in range(n)]
-    index = Memories(384, vectors)
+    index = SearchIndex(384, vectors)
     labels = range(1, n + 1)
     index.apply(changes(1, labels, vectors=unit(n, dim=384), full=True, text=text))
     for _ in range(2):  # the second search has the metric that the first one let be fitted

@@ -105,7 +105,7 @@ def test_a_long_text_is_split_and_not_cut(embedder):
 def test_what_a_long_text_took_is_given_back(embedder, monkeypatch, tokens, times):
     given = []
     monkeypatch.setattr(embedder_module, "_TRIM_TOKENS", 100)
-    monkeypatch.setattr(embedder_module, "give_back", lambda: given.append(1))
+    monkeypatch.setattr(embedder_module, "trim_heap", lambda: given.append(1))
     embedder.embed(["word " * tokens])
     assert len(given) == times
 

@@ -511,7 +511,7 @@ def test_closing_from_a_callback_or_a_signal_handler_is_an_error():
         ):
             with pytest.raises(ModelError, match="inside a call of the model"):
                 use()
-        with engine._mine(), pytest.raises(ModelError, match="inside a call of the model"):
+        with engine._owned(), pytest.raises(ModelError, match="inside a call of the model"):
             engine.close()
         assert engine.generate(STORY, max_tokens=1).completion_tokens == 1
 

@@ -137,6 +137,16 @@ def test_an_export_is_one_snapshot_and_blocks_no_writer(full: Store) -> None:
     assert [json.dumps(r, ensure_ascii=False) for r in [first, *rows]] == lines
 
 
+def test_an_export_of_a_store_in_memory_blocks_no_writer_either() -> None:
+    with Store.open(":memory:") as store:
+        add(store, turn("first"), memory("first"))
+        rows = store.export_rows()
+        found = [next(rows)]
+        add(store, turn("later"), memory("later"))
+        found += rows
+        assert "later" not in {row["id"] for row in found}
+
+
 def test_an_erase_during_an_export_is_done_but_says_the_file_is_not_scrubbed(
     tmp_path: Path,
 ) -> None:
@@ -301,6 +311,8 @@ TURN = {"type": "turn", "id": "t", "role": "user", "content": "x", "metadata": {
         "timestamp": T0, "created_at": T0}  # fmt: skip
 FACT = {"type": "memory", "id": "m", "kind": "fact", "memory": "x", "search_text": "x",
         "created_at": T0, "updated_at": T0}  # fmt: skip
+RELATION = {"type": "relation", "uid": "u", "memory_id": "m", "label": "knows", "source": "Ana",
+            "source_type": "person", "target": "Bo", "target_type": "person"}  # fmt: skip
 PENDING = {"type": "pending", "uid": "u", "task": "extract", "payload": {"turns": []},
            "created_at": T0}  # fmt: skip
 
@@ -326,6 +338,8 @@ PENDING = {"type": "pending", "uid": "u", "task": "extract", "payload": {"turns"
         ({**FACT, "metadata": []}, r"\(memory\) has no object in 'metadata'"),
         ({**FACT, "sources": "t1"}, r"\(memory\) has no list of turn ids in 'sources'"),
         ({**FACT, "kind": "song"}, "the kind 'song', allowed are fact, turn, summary, image"),
+        ({**RELATION, "aliases": {"source": 5}}, r"\(relation\) has .*aliases that are no lists"),
+        ({**RELATION, "aliases": {"target": "Bob"}}, "aliases that are no lists of texts"),
         ({**FACT, "vector": [1]}, r"\(memory\) has the unknown fields \['vector'\]"),
         ({"type": "history", "id": "h", "memory_id": "m", "event": "ADD", "is_deleted": -1},
          r"\(history\) has no count in 'is_deleted'"),

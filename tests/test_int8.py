@@ -16,8 +16,8 @@ from edgemem.config import load_settings
 from edgemem.results import Query, Scope
 from edgemem.retrieval.index import VectorIndex
 from edgemem.retrieval.metric import Moments
-from edgemem.retrieval.search import Memories
-from edgemem.retrieval.vectors import Rows, Vectors
+from edgemem.retrieval.search import SearchIndex
+from edgemem.retrieval.vectors import Rows, VectorSubset
 from edgemem.retrieval.whitening import Whitening
 
 
@@ -139,9 +139,9 @@ def test_a_metric_fitted_on_int8_is_nearly_that_of_the_floats():
     vectors, asked = correlated(5000, 32, queries=20)
     rows, labels = Rows.of(vectors, "int8"), np.arange(5000)
     whitening = Whitening()
-    assert whitening.get("ann", 1, lambda: Vectors(rows, labels, labels)) is None
+    assert whitening.get("ann", 1, lambda: VectorSubset(rows, labels, labels)) is None
     whitening.wait()
-    metric = whitening.get("ann", 1, lambda: Vectors(rows, labels, labels))
+    metric = whitening.get("ann", 1, lambda: VectorSubset(rows, labels, labels))
     moments = Moments(32)
     moments.add(vectors)
     expected = moments.fit()
@@ -157,7 +157,7 @@ def test_features_of_a_search_are_nearly_those_of_float32():
     text = [f"tea {i % 7} in town" for i in range(400)]
     found = []
     for dtype in ("float32", "int8"):
-        memories = Memories(32, dtype)
+        memories = SearchIndex(32, dtype)
         memories.apply(changes(1, range(1, 401), vectors=vectors, text=text))
         found.append(memories.candidates(Query("tea 3", Scope("ann"), now=0.0), vectors[9]))
         memories.close()

@@ -35,9 +35,9 @@ def nothing_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     monkeypatch.setattr(machine, "_known", {})
     monkeypatch.setattr(machine, "extra_buffers", extra_buffers)
     monkeypatch.setattr(machine, "processor", lambda: ("Ryzen", "fpu avx2"))
-    machine._machine.cache_clear()
+    machine._machine_digest.cache_clear()
     yield
-    machine._machine.cache_clear()
+    machine._machine_digest.cache_clear()
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def children(monkeypatch: pytest.MonkeyPatch) -> Children:
             started.append(extra)
             return [sys.executable, "-I", "-S", "-c", with_extra if extra else without]
 
-        monkeypatch.setattr(machine, "_child", child)
+        monkeypatch.setattr(machine, "_child_command", child)
         return started
 
     return stand_in
@@ -134,7 +134,7 @@ def test_each_processor_library_and_form_is_tried(model, children, monkeypatch):
     model.write_bytes(other)
     extra_buffers(model)
     monkeypatch.setattr(machine, "processor", lambda: ("Xeon", "fpu"))
-    machine._machine.cache_clear()
+    machine._machine_digest.cache_clear()
     extra_buffers(model)
     assert len(started) == 5
 
@@ -168,7 +168,9 @@ def test_threads_wait_for_one_child(model, children):
 def test_the_real_child_survives_the_bundled_model(monkeypatch):
     file = find(DEFAULT_LLM)
     ends = [
-        subprocess.run(machine._child("llama", str(file), 0, extra) or (), check=False).returncode
+        subprocess.run(
+            machine._child_command("llama", str(file), 0, extra) or (), check=False
+        ).returncode
         for extra in (True, False)
     ]
     repacked = ends[0] == 0  # not on AMX by GCC 12

@@ -16,15 +16,15 @@ from worldkit import NOW, SAID, USERS, World, expected
 
 from edgemem.results import Query, Scope
 from edgemem.retrieval import metric as metric_module
-from edgemem.retrieval.search import FEATURES, FEW, MANY, Candidates, Memories
+from edgemem.retrieval.search import FEATURES, FEW, MANY, Candidates, SearchIndex
 from edgemem.retrieval.whitening import MIN_VECTORS
 from edgemem.store import Store
 
 ANA, BOB = Scope("ana"), Scope("bob")
 
 
-def filled(store: Store) -> Memories:
-    memories = Memories(DIM)
+def filled(store: Store) -> SearchIndex:
+    memories = SearchIndex(DIM)
     memories.apply(store.changes(0))
     return memories
 
@@ -51,7 +51,7 @@ def query_of(rng: np.random.Generator) -> str:
 
 def test_a_search_under_way_ends_although_the_store_is_replaced_meanwhile() -> None:
     e = np.eye(2, DIM, dtype=np.float32)
-    memories = Memories(DIM)
+    memories = SearchIndex(DIM)
     rows = np.tile(e[1], (60, 1))
     memories.apply(changes(1, range(1, 61), vectors=rows, text="tea", kind="image"))
     of_metric = memories.whitening.get
@@ -79,7 +79,7 @@ def test_features_are_those_of_plain_python_however_the_changes_came(
 ) -> None:
     rng = np.random.default_rng(seed)
     with Store.open(":memory:") as store:
-        world, followed = World(store, rng), Memories(DIM)
+        world, followed = World(store, rng), SearchIndex(DIM)
         for step in steps:
             if step == "say":
                 world.say()
@@ -134,7 +134,7 @@ def test_the_nearest_the_best_by_words_and_those_beside_them_are_candidates() ->
     vectors[:120] = e[0]
     text = ["plain"] * n
     text[300] = "cello"
-    memories = Memories(DIM)
+    memories = SearchIndex(DIM)
     turns = list(range(1, n + 1))
     more = {"text": text, "kind": "turn", "turn": turns, "role": "user"}
     memories.apply(changes(1, turns, vectors=vectors, **more))
@@ -171,9 +171,9 @@ def test_nearest_gives_cosines_of_what_is_live_in_a_scope() -> None:
 # Which metric
 
 
-def users_of(*counts: int) -> Memories:
+def users_of(*counts: int) -> SearchIndex:
     """A memory of one vector for each, users "0", "1", …"""
-    memories, n = Memories(DIM), sum(counts)
+    memories, n = SearchIndex(DIM), sum(counts)
     owner = [str(user) for user, count in enumerate(counts) for _ in range(count)]
     memories.apply(changes(1, range(1, n + 1), vectors=unit(7, n), user=owner))
     return memories
@@ -226,7 +226,7 @@ def test_a_search_sees_what_was_there_when_it_began(monkeypatch: pytest.MonkeyPa
     """Whatever is taken in while it goes on: here when it asks for its metric."""
     turns = list(range(1, 21))
     more = {"kind": "turn", "role": "user", "time": 60.0}
-    memories = Memories(DIM)
+    memories = SearchIndex(DIM)
     first = changes(
         1, turns, vectors=unit(1, 20), turn=turns, speaker=["Ana", "Bea"] * 10, text="tea", **more
     )
@@ -256,7 +256,7 @@ def test_a_search_sees_what_was_there_when_it_began(monkeypatch: pytest.MonkeyPa
 def test_searches_see_every_update_whole_while_another_thread_makes_it() -> None:
     """A memory whose vector, words and turn change together, over and over."""
     e = np.eye(2, DIM, dtype=np.float32)
-    memories = Memories(DIM)
+    memories = SearchIndex(DIM)
     texts = ["tea", "milk"]
     memories.apply(changes(1, range(1, 61), vectors=np.tile(e[1], (60, 1)), text="plain"))
     memories.apply(changes(2, [61], [61], e[:1], text=texts[0]))
@@ -286,7 +286,7 @@ def test_searches_see_every_update_whole_while_another_thread_makes_it() -> None
 
 
 def test_older_changes_are_ignored_and_a_backup_put_back_is_not() -> None:
-    memories = Memories(DIM)
+    memories = SearchIndex(DIM)
     memories.apply(changes(1, [1, 2], vectors=unit(1, 2), full=True))
     memories.apply(changes(5, [3], vectors=unit(2), removed=[1]))
     memories.apply(changes(4, [1], vectors=unit(3)))
@@ -300,7 +300,7 @@ def test_older_changes_are_ignored_and_a_backup_put_back_is_not() -> None:
 
 
 def test_full_changes_that_come_late_do_not_take_back_newer_ones() -> None:
-    memories = Memories(DIM)
+    memories = SearchIndex(DIM)
     memories.apply(changes(1, [1], vectors=unit(1), full=True), since=0)
     memories.apply(changes(3, [1, 2], vectors=unit(2, 2), full=True), since=1)
     memories.apply(changes(2, [1], vectors=unit(1), full=True), since=1)  # of a slower thread

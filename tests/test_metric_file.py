@@ -17,7 +17,7 @@ from edgemem.config import load_settings
 from edgemem.results import Query, Scope
 from edgemem.retrieval import whitening
 from edgemem.retrieval.metric import Moments
-from edgemem.retrieval.search import Memories
+from edgemem.retrieval.search import SearchIndex
 from edgemem.retrieval.whitening import EVERYBODY, Whitening
 
 ANN, BOB = Scope(user_id="ann"), Scope(user_id="bob")
@@ -40,7 +40,7 @@ def no_fit(monkeypatch):
 
 def holding(n=300, *, seed=1, dtype="float32", vectors=None, **columns):
     """Memories 1 to n, just read from a store of generation 1."""
-    memories = Memories(DIM, dtype)
+    memories = SearchIndex(DIM, dtype)
     vectors = unit(n, seed) if vectors is None else vectors
     memories.apply(changes(1, range(1, len(vectors) + 1), vectors=vectors, full=True, **columns))
     return memories
@@ -178,7 +178,7 @@ def test_each_user_gets_their_own_metric_in_whatever_order_they_are_read(tmp_pat
     assert before.save_metrics(path, model_id=MODEL)
     # All is read anew, and bob's memories come first: codes are given in that order.
     no_fit()
-    after = Memories(DIM)
+    after = SearchIndex(DIM)
     order = np.array([*range(151, 401), *range(1, 151)])
     after.apply(
         changes(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from storekit import T1, T2, add, memory
 from wordkit import Texts, plain_bm25, scores_of
 
-from edgemem.retrieval.lexical import Matches, Postings, View
+from edgemem.retrieval.lexical import Matches, Postings, PostingsView
 from edgemem.store import Store
 from edgemem.store.changes import stored_postings, tokenize, word_terms
 
@@ -46,9 +46,11 @@ def mask_of(seen: set[int], postings: Postings) -> np.ndarray:
     return mask
 
 
-def view_of(postings: Postings, terms: list[str], allowed: np.ndarray | None = None) -> View:
+def view_of(
+    postings: Postings, terms: list[str], allowed: np.ndarray | None = None
+) -> PostingsView:
     everything = np.ones(postings.doc_end, np.bool_)
-    return postings.view(terms, postings.seen(everything if allowed is None else allowed))
+    return postings.view(terms, postings.corpus(everything if allowed is None else allowed))
 
 
 text = st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join)

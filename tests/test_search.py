@@ -11,7 +11,7 @@ from edgemem import Memory
 from edgemem.errors import DimensionMismatch, ModelError
 from edgemem.results import Query, Scope
 from edgemem.retrieval.lexical import Postings
-from edgemem.retrieval.search import FEATURES, KEPT_VISIBLE, Memories, Scored, find, refresh
+from edgemem.retrieval.search import FEATURES, KEPT_VISIBLE, Scored, SearchIndex, find, refresh
 from edgemem.store import Store
 from edgemem.store.filters import compile_filters
 
@@ -22,7 +22,7 @@ E = np.eye(DIM, dtype=np.float32)
 def ask(store: Store, query: str, vector: np.ndarray = E[0], **more: object) -> list[Scored]:
     explain = bool(more.pop("explain", False))
     asked = Query(query, **more)  # type: ignore[arg-type]
-    return find(store, Memories(DIM), asked, vector, explain=explain)[0]
+    return find(store, SearchIndex(DIM), asked, vector, explain=explain)[0]
 
 
 def rowids(found: list[Scored]) -> list[int]:
@@ -61,9 +61,9 @@ def test_the_best_come_first_and_k_of_them(store):
 
 def test_it_says_how_many_were_scored(store):
     add(store, *(memory(f"m{i}", "tea") for i in range(20)))
-    found, scored = find(store, Memories(DIM), Query("tea", ADA, top_k=3), E[0])
+    found, scored = find(store, SearchIndex(DIM), Query("tea", ADA, top_k=3), E[0])
     assert (len(found), scored) == (3, 20)
-    assert find(store, Memories(DIM), Query("tea", BOB, top_k=3), E[0]) == ([], 0)
+    assert find(store, SearchIndex(DIM), Query("tea", BOB, top_k=3), E[0]) == ([], 0)
 
 
 def test_scopes_kinds_times_and_filters_leave_out(store):
@@ -265,7 +265,7 @@ def seen(store, memories, scope=ADA, now=NOW, kinds=None, rowids=None):
 
 
 def test_a_search_sees_what_was_written_since_the_last_one(store):
-    memories = Memories(DIM)
+    memories = SearchIndex(DIM)
     tea(store, "a")
     assert seen(store, memories) == [1]
     tea(store, "b")
@@ -276,7 +276,7 @@ def test_a_search_sees_what_was_written_since_the_last_one(store):
 
 
 def test_scopes_and_kinds_do_not_see_each_others(store):
-    memories = Memories(DIM)
+    memories = SearchIndex(DIM)
     tea(store, "a")
     tea(store, "b", scope=BOB)
     tea(store, "c", kind="summary")
@@ -286,11 +286,11 @@ def test_scopes_and_kinds_do_not_see_each_others(store):
         assert seen(store, memories, Scope()) == [1, 2, 3]
         assert seen(store, memories, kinds=frozenset({"summary"})) == [3]
         assert seen(store, memories, rowids=np.array([1])) == [1]
-    assert len(memories._visibles) <= KEPT_VISIBLE
+    assert len(memories._visible_by_scope) <= KEPT_VISIBLE
 
 
 def test_a_memory_ends_between_two_searches_without_a_write(store):
-    memories = Memories(DIM)
+    memories = SearchIndex(DIM)
     tea(store, "a")
     tea(store, "b", expires_at=IN_AN_HOUR)
     assert seen(store, memories, now=NOW) == [1, 2]
@@ -300,7 +300,7 @@ def test_a_memory_ends_between_two_searches_without_a_write(store):
 
 
 def test_more_scopes_than_are_kept_are_all_answered_right(store):
-    memories = Memories(DIM)
+    memories = SearchIndex(DIM)
     users = [Scope(user_id=f"u{i}") for i in range(KEPT_VISIBLE + 3)]
     for i, user in enumerate(users):
         tea(store, f"m{i}", scope=user)
@@ -308,17 +308,17 @@ def test_more_scopes_than_are_kept_are_all_answered_right(store):
         assert [seen(store, memories, user) for user in users] == [
             [i + 1] for i in range(len(users))
         ]
-    assert len(memories._visibles) == KEPT_VISIBLE
+    assert len(memories._visible_by_scope) == KEPT_VISIBLE
 
 
 def test_having_marks_the_documents_with_any_of_the_terms():
     postings = Postings()
     postings.apply([], [1, 3, 7], [{"tea": 1}, {"milk": 2}, {"rain": 1}])
-    assert postings.having(["tea", "rain", "unknown"]).tolist() == [True, False, True]
+    assert postings.slots_with_any(["tea", "rain", "unknown"]).tolist() == [True, False, True]
 
 
 def test_what_says_when_is_looked_at_anew_after_a_write(store):
-    memories = Memories(DIM)
+    memories = SearchIndex(DIM)
     column = FEATURES.index("time")
 
     def times():
@@ -335,4 +335,4 @@ def test_what_says_when_is_looked_at_anew_after_a_write(store):
 def test_a_store_of_another_dimension_is_a_store_error_that_names_both(store):
     add(store, memory("m"))
     with pytest.raises(DimensionMismatch, match=rf"{DIM + 1} dimensions, the store {DIM}"):
-        refresh(store, Memories(DIM + 1))
+        refresh(store, SearchIndex(DIM + 1))

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from edgemem.compression.compress import (
     Scores,
     Span,
+    avg_pool,
     compress,
+    fit_to_budget,
+    group_means,
     join,
-    means,
-    pool,
     select,
-    within,
 )
 from edgemem.compression.layout import Layout, estimated_tokens, lay_out
 from edgemem.errors import InputError
@@ -46,13 +46,13 @@ def chosen(text: str, budget: int, scores: list[float] | None = None, **more: ob
 @given(values=st.lists(st.floats(0, 100), min_size=1, max_size=40))
 def test_pooling_is_the_mean_of_the_neighbours_that_there_are(values: list[float]) -> None:
     wanted = [np.mean(values[max(0, i - 2) : i + 3]) for i in range(len(values))]
-    np.testing.assert_allclose(pool(np.array(values, np.float32)), wanted, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(avg_pool(np.array(values, np.float32)), wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_a_units_score_is_the_mean_of_its_tokens() -> None:
     values, unit = np.array([1, 3, 5], np.float32), np.array([0, 0, 2])
-    np.testing.assert_allclose(means(values, unit, 3), [2, 0, 5])
-    np.testing.assert_allclose(means(values, unit, 3, np.array([3, 1, 2])), [1.5, 0, 5])
+    np.testing.assert_allclose(group_means(values, unit, 3), [2, 0, 5])
+    np.testing.assert_allclose(group_means(values, unit, 3, np.array([3, 1, 2])), [1.5, 0, 5])
 
 
 # -- selection -----------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def test_the_budget_is_of_the_joined_text_whatever_the_parts_cost() -> None:
         return np.zeros((2 * len(text.split()), 2), np.int64)
 
     ones = np.ones(20, np.int64)
-    found = within(layout, tokenize, 10, lambda b: select(layout, ones * 1.0, ones, b))  # type: ignore[arg-type]
+    found = fit_to_budget(layout, tokenize, 10, lambda b: select(layout, ones * 1.0, ones, b))  # type: ignore[arg-type]
     assert found[1:] == ("w0. w1. w2. w3. w4.", 10)
 
 

@@ -183,7 +183,7 @@ def test_a_message_sent_again_within_the_hour_gets_another_answer_and_is_stored_
     assert stored.count(question) == 1 and stored[-1] == "Bergen, I think."
     ask(server, CAT, user="ana")  # an older message is said anew
     assert turns_of(memory, "ana").count(CAT) == 2
-    monkeypatch.setattr(openai_api, "_AGAIN_S", 0)
+    monkeypatch.setattr(openai_api, "_REPEATED_WITHIN_S", 0)
     ask(server, CAT, user="ana")
     assert turns_of(memory, "ana").count(CAT) == 3
 

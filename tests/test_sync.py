@@ -618,7 +618,7 @@ def test_an_exchange_that_fails_after_an_erase_has_dropped_the_prompts(
         b.engine  # noqa: B018  # is loaded
         engine.prompts.append(("chat", "The PIN is 4711."))
         monkeypatch.setattr(
-            module._Here, "publish", lambda _: (_ for _ in ()).throw(StoreFull("full"))
+            module._Exchange, "publish", lambda _: (_ for _ in ()).throw(StoreFull("full"))
         )
         with pytest.raises(StoreFull):
             sync_memory(b, folder)

@@ -21,7 +21,7 @@ from edgemem.cli import output
 from edgemem.errors import InputError, StoreError
 from edgemem.sync import network, pairing_code
 from edgemem.sync import sync as sync_memory
-from edgemem.sync.exchange import new_secret, secret_of
+from edgemem.sync.exchange import Directory, new_secret, secret_of
 from edgemem.sync.network import MOST_BYTES, Remote, Server
 
 DEVICE = "0123456789abcdef"
@@ -115,6 +115,42 @@ def test_nobody_without_the_code_gets_or_leaves_anything(served: tuple[Memory, S
         assert call(server, "PUT", f"/{DEVICE}/head", headers=large)[0] == 413
     assert remote.names().keys() == {memory.store.select("SELECT device FROM sync_self")[0][0]}
     remote.close()
+
+
+def test_a_caller_who_hangs_up_leaves_the_file_of_before(served: tuple[Memory, Server]) -> None:
+    memory, server = served
+    with closing(Remote(f"127.0.0.1:{server.port}", secret_of(pairing_code(memory)))) as remote:
+        assert remote.names() == {}
+        remote.write(DEVICE, "head", b"a whole head")
+        context = ssl._create_unverified_context()
+        line = http.client.HTTPSConnection("127.0.0.1", server.port, context=context, timeout=10)
+        line.putrequest("PUT", f"/{DEVICE}/head")
+        line.putheader("Authorization", remote._token)
+        line.putheader("Content-Length", "100")
+        line.endheaders(b"half a head")
+        line.close()
+        time.sleep(0.5)
+        assert remote.read(DEVICE, "head") == b"a whole head"
+
+
+def test_a_remote_that_cannot_be_used_is_closed(
+    served: tuple[Memory, Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[Remote] = []
+    monkeypatch.setattr(Remote, "close", lambda self: (closed.append(self), self._http.close()))
+    monkeypatch.setattr(network._Handler, "_handle", lambda self: self._send(500, b"broken"))
+    for method in ("GET", "PUT"):
+        monkeypatch.setattr(network._Handler, f"do_{method}", network._Handler._handle)
+    with pytest.raises(StoreError, match=r"refused \(500: broken"):
+        Remote(f"127.0.0.1:{served[1].port}", new_secret())
+    assert len(closed) == 1
+
+
+def test_a_file_that_vanishes_while_a_folder_is_listed_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / DEVICE).mkdir()
+    (tmp_path / DEVICE / "head").write_bytes(b"1234")
+    (tmp_path / DEVICE / "0000000001.changes").symlink_to(tmp_path / "gone")
+    assert Directory(tmp_path).names() == {DEVICE: {"head": 4}}
 
 
 def test_a_proof_for_one_certificate_is_none_for_another(

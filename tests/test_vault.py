@@ -601,13 +601,13 @@ def test_two_that_create_one_vault_at_once_have_the_same_key(
 
     def slowly(*args: Any, **kwargs: Any) -> None:
         monkeypatch.setattr(vaults, "create", create)
-        late.append(others.submit(encryption.vault_for, store, None, PASSPHRASE))
+        late.append(others.submit(encryption.unlock_or_create, store, None, PASSPHRASE))
         time.sleep(0.1)  # the other one has seen that there is no vault yet
         create(*args, **kwargs)
 
     late: list[Future[vaults.Vault | None]] = []
     monkeypatch.setattr(vaults, "create", slowly)
-    made = encryption.vault_for(store, None, PASSPHRASE)
+    made = encryption.unlock_or_create(store, None, PASSPHRASE)
     other = late[0].result(timeout=60)
     assert made is not None and other is not None and made.id == other.id
     assert vaults.unlock(store, passphrase=PASSPHRASE).id == made.id

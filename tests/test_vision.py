@@ -23,11 +23,11 @@ from edgemem.errors import ContextOverflow, InputError, MemoryBudgetExceeded, Mo
 from edgemem.runtime import machine
 from edgemem.runtime import vision as vision_module
 from edgemem.runtime.engine import Engine
-from edgemem.runtime.vision import part_of, places
+from edgemem.runtime.vision import part_of, token_positions
 from edgemem.store import Store
 
 A, B, LARGE = picture(1), picture(2), picture(3, 100, 150)
-SURVIVES = machine.survives  # which conftest.py turns off
+SURVIVES = machine.require_projector_runs  # which conftest.py turns off
 
 
 @pytest.fixture(scope="module", params=OF)
@@ -86,7 +86,7 @@ def test_an_image_becomes_tokens_and_embeddings_of_the_models_width(engine: Engi
             assert len(of_image) == (IMAGE // 4 // 2) ** 2
     # Large ones are several parts, more tokens, or scaled down.
     assert {"internvl": len(embeddings) > 1, "qwen2vl": len(of_image) > 200}.get(form, True)
-    positions = sum(map(places, of_image))
+    positions = sum(map(token_positions, of_image))
     assert positions < len(of_image) if form == "qwen2vl" else positions == len(of_image)
 
 
@@ -129,7 +129,7 @@ def test_the_same_image_gives_the_same_state_and_another_image_another(
 
 
 def test_another_image_reuses_what_stands_before_it_and_nothing_else(engine: Engine) -> None:
-    tokens, _ = engine._read(about("Look. ", A, "What is it?"))
+    tokens, _ = engine._prompt_tokens(about("Look. ", A, "What is it?"))
     before = next(i for i, token in enumerate(tokens) if token < 0)
     behind = before + sum(token < 0 for token in tokens)
     engine.generate(about("Look. ", A, "What is it?"), max_tokens=2)

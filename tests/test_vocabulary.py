@@ -77,7 +77,7 @@ TEXTS = st.one_of(
 @settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(text=TEXTS)
 def test_words_have_the_same_tokens_alone_and_in_a_text(words: Vocabulary, text: str) -> None:
-    assert words._apart
+    assert words._splits_at_spaces
     assert words.tokenize(text) == words._tokens(text)
     assert words.tokenize(text) == words._tokens(text)  # now that its words are known
 
@@ -108,7 +108,7 @@ def test_a_text_is_asked_about_whole_where_a_token_may_go_past_a_space(
     tmp_path: Path, pattern: str, added: str, apart: bool
 ) -> None:
     with vocabulary_of(words_alone(tmp_path, pattern, added)) as words:
-        assert words._apart == apart
+        assert words._splits_at_spaces == apart
         text = "two <gh stars> and <gh-stars> more"
         assert words.tokenize(text) == words._tokens(text)
         assert (len(words._tokens(added)) == 1) == bool(added)

@@ -12,7 +12,7 @@ from metrickit import assert_same_metric, cloud
 from edgemem.retrieval import metric as metric_module
 from edgemem.retrieval import whitening as module
 from edgemem.retrieval.metric import Moments
-from edgemem.retrieval.vectors import Rows, Vectors
+from edgemem.retrieval.vectors import Rows, VectorSubset
 from edgemem.retrieval.whitening import (
     AT_ONCE,
     EVERYBODY,
@@ -30,7 +30,7 @@ ROWS = cloud(1, 2000, D)
 def of(some):
     """What the table would give: these rows, each with its position as its label."""
     positions = np.asarray(some, np.int64)
-    return lambda: Vectors(Rows(ROWS), positions, positions)
+    return lambda: VectorSubset(Rows(ROWS), positions, positions)
 
 
 def never():

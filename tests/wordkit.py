@@ -13,7 +13,7 @@ Texts = dict[int, str]
 
 def scores_of(found: Matches, docs: Sequence[int]) -> list[float]:
     """What any documents score; 0 for one that is not there."""
-    slot_of = found._view.slot_of
+    slot_of = found._view.slots
     slots = [slot_of[d] if 0 <= d < len(slot_of) else -1 for d in docs]
     return [float(found._by_slot[slot]) if slot >= 0 else 0.0 for slot in slots]
 

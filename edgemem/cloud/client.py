@@ -102,14 +102,14 @@ class Client:
         while True:
             attempts += 1
             try:
-                body = self._patiently(request, deadline)
+                body = self._body_before(request, deadline)
                 return _reply(body, time.monotonic() - started, attempts)
-            except _Again as again:
-                wait = again.after_s
+            except _Retryable as retry:
+                wait = retry.after_s
                 if wait is None:
                     wait = _BACKOFF_S * 2.0 ** (attempts - 1)
                 if attempts > self._settings.max_retries or time.monotonic() + wait >= deadline:
-                    raise again.error from again
+                    raise retry.error from retry
                 time.sleep(wait)
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ class Client:
 
     # -- one try ---------------------------------------------------------------------------------
 
-    def _patiently(self, request: Request, deadline: float) -> bytes:
+    def _body_before(self, request: Request, deadline: float) -> bytes:
         """Returns the answer's body, or raises CloudTimeout at the deadline.
 
         The call runs in its own thread, since the library's timeout is for each read. It would not
@@ -131,7 +131,7 @@ class Client:
 
         def work() -> None:
             try:
-                body.set_result(self._try(request, deadline))
+                body.set_result(self._send_once(request, deadline))
             except BaseException as exc:
                 body.set_exception(exc)
 
@@ -139,19 +139,19 @@ class Client:
         try:
             return body.result(max(0.0, deadline - time.monotonic()))
         except TimeoutError:
-            raise self._late() from None
+            raise self._timed_out() from None
         finally:
             if not body.done():  # the deadline has passed, or the user pressed Ctrl-C
                 self.close()
 
-    def _late(self) -> CloudTimeout:
+    def _timed_out(self) -> CloudTimeout:
         return CloudTimeout(
             f"the cloud did not answer within {self._settings.timeout_s:g} s; try again, or raise "
             "the setting cloud.timeout_s",
             may_be_billed=True,
         )
 
-    def _try(self, request: Request, deadline: float) -> bytes:
+    def _send_once(self, request: Request, deadline: float) -> bytes:
         httpx2 = _httpx2()
         if self._connected is None:
             self._connected = httpx2.Client(
@@ -166,7 +166,7 @@ class Client:
         try:
             with closing(self._connected.send(made, stream=True)) as response:
                 return self._read(response, deadline)
-        except (CloudError, _Again):
+        except (CloudError, _Retryable):
             raise
         except Exception as exc:
             cause = type(exc).__name__
@@ -175,9 +175,9 @@ class Client:
                     f"the cloud at {self._settings.base_url} cannot be reached ({cause}); check "
                     "the network and cloud.base_url"
                 )
-                raise _Again(error) from exc
+                raise _Retryable(error) from exc
             if "Timeout" in cause:
-                raise self._late() from exc
+                raise self._timed_out() from exc
             raise CloudError(
                 f"the cloud's answer broke off ({cause}); try again later", may_be_billed=True
             ) from exc
@@ -198,7 +198,7 @@ class Client:
                     may_be_billed=True,
                 )
             if time.monotonic() > deadline:
-                raise self._late()
+                raise self._timed_out()
         return bytes(body)
 
 
@@ -212,7 +212,7 @@ def _httpx2() -> Any:
     return httpx2
 
 
-class _Again(Exception):
+class _Retryable(Exception):
     """A failed try that surely cost nothing. after_s: the service's Retry-After, in seconds."""
 
     def __init__(self, error: CloudError, after_s: float | None = None) -> None:
@@ -227,14 +227,14 @@ def _refusal(status: int, headers: Mapping[str, str]) -> Exception:
             "the key would go there; correct the setting cloud.base_url"
         )
     if status in (429, 503):
-        after_s = _after_s(headers.get("retry-after"))
+        after_s = _retry_after_s(headers.get("retry-after"))
         said = "" if after_s is None else f", and says to wait {after_s:.0f} s"
         error = CloudRejected(
             f"the cloud is busy or its limit is reached (status {status}{said}); try again later"
         )
         # A 503 without Retry-After may come from a proxy, after the service has made the answer.
         if status == 429 or after_s is not None:
-            return _Again(error, after_s)
+            return _Retryable(error, after_s)
         return CloudRejected(str(error), may_be_billed=True)
     if status in (401, 403):
         return CloudRejected(
@@ -264,7 +264,7 @@ def _refusal(status: int, headers: Mapping[str, str]) -> Exception:
     )
 
 
-def _after_s(text: str | None) -> float | None:
+def _retry_after_s(text: str | None) -> float | None:
     """Returns a Retry-After header (a number or a date) in seconds; None if it is neither."""
     if text is None:
         return None
@@ -293,16 +293,22 @@ def _reply(body: bytes, seconds: float, attempts: int) -> Reply:
             may_be_billed=True,
         ) from exc
     if refused or reason == "content_filter":
-        raise CloudRejected("the cloud declined to answer this", may_be_billed=True)
+        raise CloudRejected(
+            "the cloud declined to answer this; ask in other words, or without the cloud",
+            may_be_billed=True,
+        )
     text = _clean(text) if isinstance(text, str) else ""
     if not text:
-        raise CloudError("the cloud gave an empty answer", may_be_billed=True)
+        raise CloudError(
+            "the cloud gave an empty answer; try again, or raise cloud.max_tokens",
+            may_be_billed=True,
+        )
     usage = found.get("usage")
-    told = usage if isinstance(usage, dict) else {}
+    usage = usage if isinstance(usage, dict) else {}
     return Reply(
         text=text,
-        prompt_tokens=_count(told.get("prompt_tokens")),
-        completion_tokens=_count(told.get("completion_tokens")),
+        prompt_tokens=_count(usage.get("prompt_tokens")),
+        completion_tokens=_count(usage.get("completion_tokens")),
         seconds=seconds,
         attempts=attempts,
     )

@@ -46,19 +46,12 @@ from edgemem.store.receipts import Receipt
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = [
-    "CloudAnswer",
-    "Governor",
-    "Mode",
-    "compressed",
-    "require_enabled",
-    "status",
-]
+__all__ = ["CloudAnswer", "Governor", "Mode", "compressed", "require_enabled", "status"]
 
 Mode = Literal["ask", "auto", "off"]
 
 SHOWN = 8  # memories in one call
-_LEAST = 0.004  # score of a memory that is sent (bench/LOG.md, 2026-11-28)
+_MIN_SCORE = 0.004  # score of a memory that is sent (bench/LOG.md, 2026-11-28)
 SHOWN_IMAGES = 3
 IMAGE_TOKENS = 2833
 """Most tokens of an image of low detail: those of gpt-4o-mini (OpenAI, images and vision)."""
@@ -122,10 +115,10 @@ def compressed(
 ) -> str:
     """Returns the sentences, or parts of them, that are most relevant to the question.
 
-    gradients: adds CoreMem's FDTD: how much the local model's loss on the question depends on a
-    sentence's words. Without a local model only relevance counts.
+    gradients: sentences also count by CoreMem's FDTD, which scores how much the local model's loss
+    on the question depends on their words. Without a local model only relevance counts.
     """
-    from edgemem.compression.compress import compress, fdtd, final_scores, means, relevance
+    from edgemem.compression.compress import compress, fdtd, final_scores, group_means, relevance
 
     scores = None
     if gradients:
@@ -135,8 +128,9 @@ def compressed(
     def nearness(layout: Layout) -> NDArray[np.float32]:
         near: NDArray[np.float32] = relevance(layout, question, memory.embedder)
         if scores is not None:
-            told, body = final_scores(layout, scores), (~layout.head).astype(np.int64)
-            logs = np.log(np.maximum(means(told, layout.sentence, len(layout.turn), body), 1e-12))
+            unit_scores, body = final_scores(layout, scores), (~layout.head).astype(np.int64)
+            fisher = group_means(unit_scores, layout.sentence, len(layout.turn), body)
+            logs = np.log(np.maximum(fisher, 1e-12))
             standard = (logs - logs.mean()) / max(float(logs.std()), 1e-6)
             near += (GRADIENTS * standard).astype(np.float32)
         return near
@@ -162,7 +156,7 @@ def status(store: Store, settings: CloudSettings) -> dict[str, Any]:
         "input_price_per_million": None if price is None else price.input * 1e6,
         "output_price_per_million": None if price is None else price.output * 1e6,
         "monthly_budget": settings.monthly_budget,
-        "spent_this_month": receipts.spent_since(store, _month()),
+        "spent_this_month": receipts.spent_since(store, _month_start()),
         "calls": len(receipts.receipts(store)),
         "never_send": len(receipts.marks(store)) + len(settings.never_send),
     }
@@ -190,8 +184,8 @@ class Governor:
         self._price = load_prices().get(self.settings.model or "")
         self._people = People(self.settings.names)
         self._dry = dry
-        # With a word in place of the key the headers are those of a call.
-        key = self.settings.api_key_env and "dry" if dry else _key(self.settings)
+        # A placeholder for the key gives the headers of a real call.
+        key = self.settings.api_key_env and "dry" if dry else _api_key(self.settings)
         self._client = Client(self.settings, key)
         self._lock = threading.RLock()
 
@@ -224,7 +218,7 @@ class Governor:
         with self._lock:
             rules = guard(self.memory.store, self.settings.never_send)
             rules.check([question], scope)
-            lines, ids = self._notes(question, hits, rules)
+            lines, ids = self._sendable_notes(question, hits, rules)
             self._people.learn(self.memory.store)
             self._people.read(question)
             redacted = redact([*lines, question], self._people.names())
@@ -269,13 +263,13 @@ class Governor:
         if self._dry:
             raise CloudDisabled("this Governor is dry and sends nothing; make one without dry=True")
         with self._lock:
-            receipt = self._begin(replace(outgoing.receipt, created_at=utc_now()))
+            receipt = self._open_receipt(replace(outgoing.receipt, created_at=utc_now()))
             started = time.monotonic()
             try:
                 reply = self._client.send(outgoing.request)
             except BaseException as exc:
                 billed = not isinstance(exc, CloudError) or exc.may_be_billed
-                self._end(
+                self._close_receipt(
                     replace(
                         receipt,
                         outcome="unknown" if billed else "refused",
@@ -284,7 +278,7 @@ class Governor:
                     )
                 )
                 raise
-            receipt = self._end(self._answered(receipt, reply))
+            receipt = self._close_receipt(self._with_usage(receipt, reply))
             return CloudAnswer(
                 text=outgoing.redacted.restore(reply.text),
                 sent=outgoing.text,
@@ -304,19 +298,19 @@ class Governor:
 
     # -- what is sent ----------------------------------------------------------------------------
 
-    def _notes(
+    def _sendable_notes(
         self, question: str, hits: Sequence[Hit], rules: Guard
     ) -> tuple[list[str], tuple[str, ...]]:
         """Returns dated lines of the memories that may be sent, and these memories' ids."""
         from edgemem.pipeline.recall import recall, sources, within
 
-        hits = self._without_images(within(hits, 0.0, least=_LEAST))
+        hits = self._without_images(within(hits, 0.0, least=_MIN_SCORE))
         allowed = rules.sendable(self.memory.store, [hit.id for hit in hits])
         free = [hit for hit in hits if hit.id in allowed]
         found = recall(self.memory, question, free, most=SHOWN, whole=True)
         lines = [head(evidence) + plain(evidence) for evidence in found]
-        told = [(e, line) for e, line in zip(found, lines, strict=True) if rules.allows(line)]
-        return [line for _, line in told], tuple(hit.id for hit in sources([e for e, _ in told]))
+        sent = [(e, line) for e, line in zip(found, lines, strict=True) if rules.allows(line)]
+        return [line for _, line in sent], tuple(hit.id for hit in sources([e for e, _ in sent]))
 
     def _without_images(self, hits: Sequence[Hit]) -> list[Hit]:
         """Returns the hits without what was read or seen in images, unless images may be sent.
@@ -348,9 +342,9 @@ class Governor:
     def _pays(self, tokens: int) -> bool:
         """Whether compressing a context of so many tokens saves at least what it costs.
 
-        It saves the price of the tokens that are not sent. The user's wait, as long as in recent
-        compressions, costs second_price per second. What is not known is tried, and a user who
-        chose gradients has accepted the time that they take.
+        It saves the price of the tokens that it removes. It costs the user's time, estimated from
+        recent compressions, at second_price per second. It is always tried if the price is unknown,
+        or if the user chose gradients and so accepted the time that they take.
         """
         saved, price = tokens - self.settings.context_tokens, self._price
         if saved <= 0 or price is None or self._gradients:
@@ -397,7 +391,7 @@ class Governor:
         read = sum(_read_tokens(message["content"]) + 8 for message in parameters["messages"])
         return read * self._price.input + self.settings.max_tokens * self._price.output
 
-    def _begin(self, receipt: Receipt) -> Receipt:
+    def _open_receipt(self, receipt: Receipt) -> Receipt:
         """Stores and returns the receipt of a call. Raises CloudRejected beyond the budget."""
         budget = self.settings.monthly_budget
         if budget is not None and receipt.cost is None:
@@ -408,7 +402,7 @@ class Governor:
             )
         with self.memory.store.transaction() as tx:
             if budget is not None and receipt.cost is not None:
-                spent = receipts.spent_since(tx, _month())
+                spent = receipts.spent_since(tx, _month_start())
                 if spent + receipt.cost > budget:
                     raise CloudRejected(
                         f"the budget of this month is {budget:g}, {spent:.4f} of it is spent, and "
@@ -418,7 +412,7 @@ class Governor:
             receipts.add_receipt(tx, receipt)
         return receipt
 
-    def _answered(self, receipt: Receipt, reply: Reply) -> Receipt:
+    def _with_usage(self, receipt: Receipt, reply: Reply) -> Receipt:
         cost, price = receipt.cost, self._price
         if price is not None and None not in (reply.prompt_tokens, reply.completion_tokens):
             cost = (reply.prompt_tokens or 0) * price.input
@@ -433,9 +427,12 @@ class Governor:
             attempts=reply.attempts,
         )
 
-    def _end(self, receipt: Receipt) -> Receipt:
-        """Stores the outcome of a call. If the store fails, the receipt keeps its upper bound as
-        cost, and the caller still gets the answer, or the error of the call."""
+    def _close_receipt(self, receipt: Receipt) -> Receipt:
+        """Stores the outcome of a call, and returns the receipt.
+
+        If the store fails, the stored cost remains the upper bound. The caller still gets the
+        answer, or the error of the call.
+        """
         with suppress(StoreError), self.memory.store.transaction() as tx:
             receipts.end_receipt(tx, receipt)
         return receipt
@@ -452,7 +449,7 @@ def _read_tokens(content: str | list[dict[str, Any]]) -> int:
     return sum(_tokens(part["text"]) if "text" in part else IMAGE_TOKENS for part in content)
 
 
-def _key(settings: CloudSettings) -> str | None:
+def _api_key(settings: CloudSettings) -> str | None:
     name = settings.api_key_env
     if name is None:
         return None
@@ -465,7 +462,7 @@ def _key(settings: CloudSettings) -> str | None:
     return key
 
 
-def _month() -> str:
+def _month_start() -> str:
     """Returns the start of this calendar month (UTC), as it is stored."""
     return to_utc(datetime.now(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0))
 

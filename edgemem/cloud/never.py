@@ -58,7 +58,7 @@ class Guard:
         if any(matches(pattern, text) for pattern in self.patterns):
             return False
         # The whole text at once, so that a quoted sentence is found however the text is split.
-        flat = f" {_flat(text)} "
+        flat = f" {_normalised(text)} "
         joined = flat.replace(" ", "")
         return not any(quote in flat or quote in joined for quote in self.quotes)
 
@@ -139,13 +139,13 @@ def _covers(marked: Scope, scope: Scope) -> bool:
     return all(one in (None, other) for one, other in pairs)
 
 
-def _flat(text: str) -> str:
+def _normalised(text: str) -> str:
     return " ".join(words(undisguised(text)[0]))
 
 
 def _quotes(text: str) -> Iterable[str]:
     for sentence in sentences(text):
-        flat = _flat(sentence)
+        flat = _normalised(sentence)
         if is_unspaced(flat):
             if len(joined := flat.replace(" ", "")) >= _MIN_CHARACTERS:
                 yield joined

@@ -1,7 +1,8 @@
 """Cuts a context down to the part that fits a token budget: `compress_prompt`, or `compress`.
 
 Below them, in the order they are used: the scores of tokens (`Scores`) and units (S_final), the
-relevance of sentences to a question (`relevance`), and which units are kept (`select`, `within`).
+relevance of sentences to a question (`relevance`), and which units are kept (`select`,
+`fit_to_budget`).
 Source: CoreMem 3.3; the names are LLMLingua's.
 """
 
@@ -158,7 +159,7 @@ def compress(
     tokens = tokenizer(text)
     budget = budget_of(target_token, rate, len(tokens))
     starts = np.cumsum([0, *(len(t) + 1 for t in texts)])
-    wanted = _wanted(text, texts, starts, keep)
+    wanted = _spans_to_keep(text, texts, starts, keep)
     spans = tuple(Span(i, 0, len(t)) for i, t in enumerate(texts) if t)
     shorter, left, method = text, len(tokens), "none"
     if len(tokens) > budget:
@@ -174,7 +175,7 @@ def compress(
             relevance=None if relevance is None else relevance(layout),
             keep=layout.units_over(wanted),
         )
-        units, shorter, left = within(layout, tokenizer, budget, choose)
+        units, shorter, left = fit_to_budget(layout, tokenizer, budget, choose)
         spans = _spans(layout, units, starts)
     return Compressed(shorter, len(tokens), left, spans, method, time.perf_counter() - started)
 
@@ -196,7 +197,7 @@ def budget_of(target_token: int | None, rate: float | None, tokens: int) -> int:
     return target_token
 
 
-def _wanted(
+def _spans_to_keep(
     text: str, texts: Sequence[str], starts: IntArray, keep: Sequence[str | Span]
 ) -> list[tuple[int, int]]:
     """The spans of the joined text that must survive."""
@@ -284,8 +285,8 @@ def final_scores(layout: Layout, scores: Scores | None) -> FloatArray:
     """
     if scores is None or not len(scores.values) or not len(layout.starts):
         return np.ones(len(layout.starts), np.float32)
-    smooth = pool(scores.values) * masks(layout.text, scores.offsets)
-    return means(smooth, layout.unit_of(scores.offsets[:, 1]), len(layout.starts))
+    smooth = avg_pool(scores.values) * masks(layout.text, scores.offsets)
+    return group_means(smooth, layout.unit_of(scores.offsets[:, 1]), len(layout.starts))
 
 
 def relevance(layout: Layout, question: str, embedder: Embedder) -> FloatArray:
@@ -342,7 +343,7 @@ def _shares(asked: list[str], said: list[set[str]]) -> DoubleArray:
     return np.array([sum(not f.isdisjoint(s) for f in forms) for s in said]) / len(asked)
 
 
-def pool(scores: FloatArray) -> FloatArray:
+def avg_pool(scores: FloatArray) -> FloatArray:
     """AvgPool1D of Algorithm 2, kernel 5: (n,) float32.
 
     At the ends, the mean is of the existing neighbours, without padding (the paper leaves it open).
@@ -352,7 +353,7 @@ def pool(scores: FloatArray) -> FloatArray:
     return (sums / counts).astype(np.float32)
 
 
-def means(
+def group_means(
     values: FloatArray, group: IntArray, n: int, weights: IntArray | None = None
 ) -> FloatArray:
     """The weighted mean of each of n groups of values: (n,) float32, 0 where a group has none."""
@@ -392,46 +393,49 @@ def select(
     kept |= head & opened[turn_of_unit]
 
     body = ~head
-    missing, safe = body & ~kept, _protected(layout, costs) | kept
-    near = means(scores, sentence, n_sentences, costs * body) if relevance is None else relevance
+    missing, protected = body & ~kept, _protected(layout, costs) | kept
+    priority = relevance
+    if priority is None:
+        priority = group_means(scores, sentence, n_sentences, costs * body)
 
     def cost_by(group: IntArray, units: BoolArray) -> list[int]:
         by_group: list[int] = np.bincount(group, weights=costs * units).astype(int).tolist()
         return by_group
 
-    heads = cost_by(turn_of_unit, head)
-    wholes, leasts = cost_by(sentence, missing), cost_by(sentence, safe & missing)
+    head_costs = cost_by(turn_of_unit, head)
+    full_costs = cost_by(sentence, missing)
+    least_costs = cost_by(sentence, protected & missing)
     bounds = np.searchsorted(sentence, np.arange(n_sentences + 1)).tolist()
     left = budget - int(costs[kept].sum())
-    whole = np.zeros(n_sentences, bool)
-    for s in np.argsort(-near, kind="stable").tolist():
+    taken_whole = np.zeros(n_sentences, bool)
+    for s in np.argsort(-priority, kind="stable").tolist():
         turn = turns[s]
-        room = left if opened[turn] else left - heads[turn]
-        if wholes[s] <= room:
-            whole[s] = True
-            left = room - wholes[s]
-        elif room >= leasts[s] + SQUEEZED * (wholes[s] - leasts[s]):
+        room = left if opened[turn] else left - head_costs[turn]
+        if full_costs[s] <= room:
+            taken_whole[s] = True
+            left = room - full_costs[s]
+        elif room >= least_costs[s] + SQUEEZED * (full_costs[s] - least_costs[s]):
             part = slice(bounds[s], bounds[s + 1])
-            rest = bounds[s] + np.flatnonzero((missing & ~safe)[part])
-            rest = rest[np.argsort(-scores[rest], kind="stable")]
-            rest = rest[np.cumsum(costs[rest]) <= room - leasts[s]]
-            kept[part] |= (body & safe)[part]
-            kept[rest] = True
-            left = room - leasts[s] - int(costs[rest].sum())
+            middle = bounds[s] + np.flatnonzero((missing & ~protected)[part])
+            middle = middle[np.argsort(-scores[middle], kind="stable")]
+            middle = middle[np.cumsum(costs[middle]) <= room - least_costs[s]]
+            kept[part] |= (body & protected)[part]
+            kept[middle] = True
+            left = room - least_costs[s] - int(costs[middle].sum())
         else:
             continue
         opened[turn] = True
-    return kept | (body & whole[sentence]) | (head & opened[turn_of_unit])
+    return kept | (body & taken_whole[sentence]) | (head & opened[turn_of_unit])
 
 
-def within(
+def fit_to_budget(
     layout: Layout, tokenize: Tokenize, budget: int, choose: Callable[[int], BoolArray]
 ) -> tuple[BoolArray, str, int]:
     """Lowers b from the budget until the joined text of `choose(b)` fits the budget.
 
-    Returns the units of that `choose(b)`, their text and its tokens. Tokens merge and split where
-    words were cut out, so the units' costs only estimate those of the text. budget: tokens as
-    `tokenize` counts them. Raises InputError if what `choose(0)` keeps, the spans that must
+    Returns the units that `choose(b)` keeps, their text and its number of tokens. Tokens merge and
+    split where words were cut out, so the units' costs only estimate the text's. budget: tokens as
+    `tokenize` counts them. Raises InputError if `choose(0)`, which keeps only the spans that must
     survive, is too long.
     """
     aim = budget

@@ -40,7 +40,7 @@ FAMILIES = {
     "qwen3": frozenset((*_BASE, "attn_q_norm.weight", "attn_k_norm.weight")),
 }
 """The tensors of a layer, by architecture."""
-_UNKNOWN = (
+_UNSUPPORTED_SETTINGS = (
     "expert_count", "attn_logit_softcapping", "final_logit_softcapping", "logit_scale",
     "embedding_scale", "residual_scale", "attention.scale", "attention.sliding_window",
 )  # fmt: skip
@@ -177,7 +177,7 @@ class Model:
             raise self._refusal("RoPE turns a part of each head only")
         if number("attention.value_length", self.head_dim) != self.head_dim:
             raise self._refusal("its heads are of several sizes")
-        for key in _UNKNOWN:
+        for key in _UNSUPPORTED_SETTINGS:
             if number(key, 0):
                 raise self._refusal(f"it has {architecture}.{key}")
         named = {f"blk.{i}.{name}" for i in range(self.layers) for name in FAMILIES[architecture]}
@@ -292,8 +292,8 @@ class _Attention:
     def __init__(self, model: Model, layer: int, qkv: FloatArray) -> None:
         s = self._model = model
         self._n = len(qkv)
-        turn = np.exp(1j * np.arange(self._n)[:, None] * s.angles)
-        self._turn = turn.astype(np.complex64)[:, None]
+        rotation = np.exp(1j * np.arange(self._n)[:, None] * s.angles)
+        self._rotation = rotation.astype(np.complex64)[:, None]
         ends = [s.heads * s.head_dim, (s.heads + s.kv_heads) * s.head_dim]
         q, k, v = np.split(qkv, ends, axis=1)
         self._norms: list[_Normed] = []
@@ -303,8 +303,8 @@ class _Attention:
                 self._norms.append(_Normed(x.reshape(-1, s.head_dim), weight, s.eps))
             q, k = (norm.y.reshape(self._n, -1) for norm in self._norms)
         self._scale = np.float32(s.head_dim**-0.5)
-        self._q = self._by_head(self._turned(q)) * self._scale
-        self._k, self._v = self._by_head(self._turned(k)), self._by_head(v)
+        self._q = self._by_head(self._rotated(q)) * self._scale
+        self._k, self._v = self._by_head(self._rotated(k)), self._by_head(v)
 
     def output(self) -> FloatArray:
         """(n, heads · head_dim)."""
@@ -332,7 +332,7 @@ class _Attention:
                 np.matmul(dp, self._k[g, keys], out=dq[g, rows])
 
         self._model.each(head, self._model.kv_heads)
-        parts = [self._turned(self._by_token(d), back=True) for d in (dq * self._scale, dk)]
+        parts = [self._rotated(self._by_token(d), back=True) for d in (dq * self._scale, dk)]
         for i, norm in enumerate(self._norms):
             rows = parts[i].reshape(-1, self._model.head_dim)
             parts[i] = norm.backward(rows).reshape(self._n, -1)
@@ -351,7 +351,7 @@ class _Attention:
             end = min(start + POSITIONS, self._n)
             yield slice(start * group, end * group), slice(0, end)
 
-    def _turned(self, x: FloatArray, back: bool = False) -> FloatArray:
+    def _rotated(self, x: FloatArray, back: bool = False) -> FloatArray:
         """RoPE of (n, heads · head_dim), as products with complex numbers of length 1; or back.
 
         If a pair's numbers lie half a head apart, they are made adjacent, and moved apart again on
@@ -361,7 +361,7 @@ class _Attention:
         if apart and not back:
             heads = heads.reshape(*heads.shape[:2], 2, -1).swapaxes(2, 3).reshape(heads.shape)
         pairs = np.ascontiguousarray(heads).view(np.complex64)
-        heads = (pairs * (self._turn.conj() if back else self._turn)).view(np.float32)
+        heads = (pairs * (self._rotation.conj() if back else self._rotation)).view(np.float32)
         if apart and back:
             heads = heads.reshape(*heads.shape[:2], -1, 2).swapaxes(2, 3)
         turned: FloatArray = heads.reshape(x.shape)

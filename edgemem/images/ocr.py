@@ -18,7 +18,7 @@ from edgemem.config import require
 from edgemem.errors import ModelError
 from edgemem.results import ImageLine
 from edgemem.runtime.embedder import open_session
-from edgemem.runtime.machine import give_back
+from edgemem.runtime.machine import trim_heap
 
 __all__ = ["LONGEST", "OCR_BYTES", "Ocr"]
 
@@ -83,7 +83,7 @@ class Ocr:
                 found = self._reader(np.ascontiguousarray(pixels[:, :, ::-1]))
             except Exception as exc:  # of onnxruntime, OpenCV or rapidocr, without a common base
                 raise ModelError(f"the text of an image cannot be read: {exc}") from exc
-            give_back()
+            trim_heap()
         if found.boxes is None:
             return []
         boxes = np.asarray(found.boxes, np.float64)

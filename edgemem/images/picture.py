@@ -60,7 +60,7 @@ _MAGIC = (
     (rb"BM", "BMP"),
     (rb"II[*+]\0|MM\0[*+]", "TIFF"),
 )
-_OTHERS = (
+_REFUSED_KINDS = (
     (rb"....ftyp(heic|heix|mif1|msf1|hevc)", "HEIC"),
     (rb"....ftypavi[fs]", "AVIF"),
     (rb"%PDF", "PDF"),
@@ -84,7 +84,7 @@ def read(source: bytes | str | Path, *, place: bool = False) -> Picture:
     data = _bytes(source)
     kind = _kind(data)
     with _opened(data, kind) as image:
-        exif, orientation = _exif(image), _turn(image)
+        exif, orientation = _exif(image), _orientation_of(image)
         animated = bool(getattr(image, "is_animated", False))
         width, height = image.size[::-1] if orientation >= 5 else image.size
         taken_at, where = _taken_at(exif), _place(exif) if place else None
@@ -111,7 +111,7 @@ def read(source: bytes | str | Path, *, place: bool = False) -> Picture:
 def pixels(data: bytes, longest: int) -> NDArray[np.uint8]:
     """(h, w, 3) uint8 RGB, upright, on white; its longest side at most `longest` pixels."""
     with _opened(data, _kind(data)) as image:
-        small = _upright(image, _turn(image), longest)
+        small = _upright(image, _orientation_of(image), longest)
         small.thumbnail((longest, longest))
         return np.array(small, dtype=np.uint8)
 
@@ -186,7 +186,9 @@ def _kind(data: bytes) -> str:
     for form, kind in _MAGIC:
         if re.match(form, start, re.DOTALL):
             return kind
-    others = [what for form, what in _OTHERS if re.match(form, start, re.DOTALL | re.IGNORECASE)]
+    others = [
+        what for form, what in _REFUSED_KINDS if re.match(form, start, re.DOTALL | re.IGNORECASE)
+    ]
     unknown = f"of no known kind ({start[:8]!r})" if data else "empty"
     raise InputError(
         f"the image is {others[0] if others else unknown}; give a PNG, JPEG, WebP, GIF, BMP or "
@@ -229,7 +231,7 @@ def _pillow() -> Any:
 # -- pixels ------------------------------------------------------------------------------------
 
 
-def _turn(image: Image.Image) -> int:
+def _orientation_of(image: Image.Image) -> int:
     """How the picture lies in its file: EXIF's orientation, 1 to 8; 1 is upright."""
     turn = _exif(image).get(_ORIENTATION, 1)
     # Pillow turns a TIFF upright by itself.
@@ -365,7 +367,7 @@ def _stored(data: bytes, kind: str, orientation: int) -> tuple[bytes, str]:
         if image.mode not in _PNG_MODES:
             image = _eight_bit(image)
         out = io.BytesIO()
-        exif = {} if turn is None else {"exif": _orientation(turn)}
+        exif = {} if turn is None else {"exif": _orientation_exif(turn)}
         image.info = {k: v for k, v in image.info.items() if k == "transparency"}
         image.save(out, "PNG", **exif)
     if out.tell() > MAX_BYTES:
@@ -373,7 +375,7 @@ def _stored(data: bytes, kind: str, orientation: int) -> tuple[bytes, str]:
     return out.getvalue(), "PNG"
 
 
-def _orientation(turn: int) -> bytes:
+def _orientation_exif(turn: int) -> bytes:
     """A block of EXIF that holds only the orientation `turn`."""
     entry = struct.pack(">HHHIHHI", 1, _ORIENTATION, 3, 1, turn, 0, 0)
     return b"MM\0*\0\0\0\x08" + entry
@@ -387,7 +389,7 @@ _JPEG_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
 def _stripped_jpeg(data: bytes, turn: int | None) -> bytes:
     out = [data[:2]]
     if turn is not None:
-        block = b"Exif\0\0" + _orientation(turn)
+        block = b"Exif\0\0" + _orientation_exif(turn)
         out.append(b"\xff\xe1" + struct.pack(">H", len(block) + 2) + block)
     at = 2
     while True:
@@ -420,7 +422,7 @@ def _stripped_png(data: bytes, turn: int | None) -> bytes:
         (size,) = struct.unpack_from(">I", data, at)
         name = data[at + 4 : at + 8]
         if name == b"IDAT" and turn is not None:
-            body = b"eXIf" + _orientation(turn)
+            body = b"eXIf" + _orientation_exif(turn)
             out.append(struct.pack(">I", len(body) - 4) + body)
             out.append(struct.pack(">I", zlib.crc32(body)))
             turn = None
@@ -449,7 +451,7 @@ def _stripped_webp(data: bytes, turn: int | None) -> bytes:
             out.append(chunk)
         at += len(chunk)
     if turn is not None:
-        block = _orientation(turn)
+        block = _orientation_exif(turn)
         out.append(b"EXIF" + struct.pack("<I", len(block)) + block)
     body = b"".join(out)
     return b"RIFF" + struct.pack("<I", len(body) + 4) + b"WEBP" + body

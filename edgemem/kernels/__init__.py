@@ -44,38 +44,12 @@ from edgemem.kernels.reference import (
     check_count,
 )
 
-__all__ = [
-    "ABI_VERSION",
-    "AROUND",
-    "MAX_DIM_I8",
-    "NO_TOKENS",
-    "WORD_FEATURES",
-    "Bm25Query",
-    "BoolArray",
-    "DoubleArray",
-    "FloatArray",
-    "IntArray",
-    "backend",
-    "backend_detail",
-    "beside",
-    "bm25",
-    "distinct",
-    "dots",
-    "gated",
-    "gated_backward",
-    "maxsim",
-    "metric_query",
-    "one_blas_thread",
-    "quantize_i8",
-    "rank",
-    "rms_norm",
-    "rms_norm_backward",
-    "scan_topk",
-    "similarities",
-    "softmax_backward",
-    "softmax_causal",
-    "word_features",
-]
+__all__ = ["ABI_VERSION", "AROUND", "MAX_DIM_I8", "NO_TOKENS", "WORD_FEATURES", "Bm25Query"]
+__all__ += ["BoolArray", "DoubleArray", "FloatArray", "IntArray", "backend", "backend_detail"]
+__all__ += ["beside", "bm25", "distinct", "dots", "gated", "gated_backward", "maxsim"]
+__all__ += ["metric_query", "one_blas_thread", "quantize_i8", "rank", "rms_norm"]
+__all__ += ["rms_norm_backward", "scan_topk", "similarities", "softmax_backward", "softmax_causal"]
+__all__ += ["word_features"]
 
 ABI_VERSION = 5
 """The EDGEMEM_ABI_VERSION of native/include/edgemem.h that this file is written for."""
@@ -195,7 +169,7 @@ def distinct(numbers: NDArray[Any]) -> NDArray[Any]:
     return ascending
 
 
-def _room(k: int, n: int) -> tuple[IntArray, FloatArray]:
+def _best_buffers(k: int, n: int) -> tuple[IntArray, FloatArray]:
     """Positions and scores for the k best of n, for a kernel to fill."""
     check_count("k", k)
     return np.empty(min(int(k), n), np.int64), np.empty(min(int(k), n), np.float32)
@@ -223,13 +197,13 @@ def scan_topk(
     query that is not finite makes all first scores -inf.
     """
     if scales is None:
-        positions, scores = _room(k, len(rows))
+        positions, scores = _best_buffers(k, len(rows))
         found = _native.scan_topk(rows, query, mask, len(scores) or 1, isa, positions, scores)
         return positions[:found], scores[:found]
     survivors = 4 * k if survivors is None else survivors
     check_count("survivors", survivors, k)
     quantized, scale = quantize_i8(query[None])
-    kept, best = _room(survivors, len(rows) or 1), _room(k, len(rows) or 1)
+    kept, best = _best_buffers(survivors, len(rows) or 1), _best_buffers(k, len(rows) or 1)
     found = _native.scan_topk_i8(
         rows, scales, query, quantized[0], scale[0], mask, len(best[0]), isa, *kept, *best
     )
@@ -292,7 +266,7 @@ def rank(
     -inf; equal scores: lower position first. Sums are in float64. Cost O(m·f + m·log k).
     """
     scores = np.empty(len(features), np.float32)
-    best = _room(k, len(features))
+    best = _best_buffers(k, len(features))
     found = _native.rank(features, weights, bias, len(best[0]) or 1, scores, *best)
     return scores, best[0][:found], best[1][:found]
 
@@ -334,7 +308,7 @@ def bm25(query: Bm25Query, k: int, scores: FloatArray) -> tuple[IntArray, FloatA
     keeps the weight of a term that most documents have above 0.
     """
     idf = np.empty(len(query.starts), np.float64)
-    best = _room(k, len(scores))
+    best = _best_buffers(k, len(scores))
     found = _native.bm25(
         query.docs, query.counts, query.starts, query.sizes, query.lengths, query.allowed,
         query.n_allowed, query.average_length, query.k1, query.b,

@@ -19,31 +19,10 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from edgemem.kernels import Bm25Query
 
-__all__ = [
-    "AROUND",
-    "MAX_DIM_I8",
-    "ZERO_LENGTH",
-    "beside",
-    "bm25",
-    "check",
-    "check_count",
-    "dots",
-    "gated",
-    "gated_backward",
-    "maxsim",
-    "metric_query",
-    "middles",
-    "quantize_i8",
-    "rank",
-    "rms_norm",
-    "rms_norm_backward",
-    "scan_topk",
-    "similarities",
-    "softmax_backward",
-    "softmax_causal",
-    "word_features",
-    "zero_norm",
-]
+__all__ = ["AROUND", "MAX_DIM_I8", "ZERO_LENGTH", "beside", "bm25", "check", "check_count", "dots"]
+__all__ += ["gated", "gated_backward", "maxsim", "metric_query", "middles", "quantize_i8", "rank"]
+__all__ += ["rms_norm", "rms_norm_backward", "scan_topk", "similarities", "softmax_backward"]
+__all__ += ["softmax_causal", "word_features", "zero_norm"]
 
 FloatArray = NDArray[np.float32]
 DoubleArray = NDArray[np.float64]

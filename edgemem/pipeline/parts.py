@@ -31,7 +31,7 @@ from edgemem.errors import (
 from edgemem.images.ocr import OCR_BYTES, Ocr
 from edgemem.language import is_other_language, is_other_script
 from edgemem.retrieval.index import CROSSOVER
-from edgemem.retrieval.search import Memories, QueryTokens, refresh
+from edgemem.retrieval.search import QueryTokens, SearchIndex, refresh
 from edgemem.runtime import experts, models, tune
 from edgemem.runtime.embedder import (
     TOKEN_MODEL,
@@ -45,7 +45,7 @@ from edgemem.runtime.embedder import (
 )
 from edgemem.runtime.encoder import Encoder, encoder_bytes
 from edgemem.runtime.engine import PREFIX_BYTES, Engine
-from edgemem.runtime.machine import give_back, keep_no_large_blocks
+from edgemem.runtime.machine import mmap_large_blocks, trim_heap
 from edgemem.runtime.models import DEFAULT_EMBEDDER
 from edgemem.runtime.vision import engine_bytes
 from edgemem.store import Store
@@ -118,7 +118,7 @@ class Parts:
         self._token_embedder = token_embedder
         self._ocr: Ocr | None = None
         self._image_embedder: ImageEmbedder | None = None
-        self._index: Memories | None = None
+        self._index: SearchIndex | None = None
         # Not to be taken inside a transaction: `index` holds it while it waits for the store.
         self._lock = threading.RLock()
         self.working = threading.Lock()  # for work_lock
@@ -139,7 +139,7 @@ class Parts:
             careful=settings.retrieval == "careful",
         )
         if (limit := settings.memory_limit_bytes) is not None:
-            keep_no_large_blocks()
+            mmap_large_blocks()
             try:
                 dim = int(store.meta("embedder_dim") or DIM)
                 told = predict(settings, store.counts(), dim, engine)
@@ -267,7 +267,7 @@ class Parts:
         """Free the memory of the OCR; call it when no image waits."""
         with self._lock:
             self._ocr = None
-        give_back()
+        trim_heap()
 
     def image_embedder(self) -> ImageEmbedder | None:
         """The CLIP or SigLIP model of the settings, or None. Raises ModelNotFound, ModelError."""
@@ -318,16 +318,16 @@ class Parts:
             )
         return stored is not None
 
-    def index(self) -> Memories:
+    def index(self) -> SearchIndex:
         """All memories as searches see them, with the HNSW graph and the metrics from their files,
         if these are sound. Raises DimensionMismatch as `embedder`."""
         embedder = self.embedder()
         with self._lock:
             self.require_open()
             if self._index is None or self._index.dim != embedder.dim:
-                index = Memories(embedder.dim, self._choice.vectors)
+                index = SearchIndex(embedder.dim, self._choice.vectors)
                 refresh(self.store, index)
-                give_back()  # the rows took several times the memory of what was made of them
+                trim_heap()  # the rows took several times the memory of what was made of them
                 model_id, vault, generation = embedder.model_id, self.store.vault, index.generation
                 if (file := self.index_file) is not None:
                     index.vectors.load(file, generation=generation, model_id=model_id, vault=vault)
@@ -385,7 +385,7 @@ class Parts:
                 judge.close()
             self.store.close()
 
-    def _save_index(self, index: Memories | None) -> None:
+    def _save_index(self, index: SearchIndex | None) -> None:
         embedder = self._embedder
         file, metric_file = self.index_file, self.metric_file
         if index is None or embedder is None or file is None or metric_file is None:

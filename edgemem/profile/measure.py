@@ -31,7 +31,7 @@ from edgemem.memory import Memory
 from edgemem.pipeline.ingest import stored_turn, turn_memory
 from edgemem.results import Message, Query, Scope, utc_now
 from edgemem.retrieval import search
-from edgemem.retrieval.search import Memories, similarities
+from edgemem.retrieval.search import SearchIndex, similarities
 from edgemem.retrieval.vectors import Dtype
 from edgemem.runtime import llama, machine, tune
 from edgemem.runtime.engine import Engine
@@ -332,7 +332,7 @@ def _searches(path: Path, n: int, vectors: Dtype, rounds: int) -> dict[str, Any]
                 turn = stored_turn(Message("user", texts[i], when), _SCOPE, when)
                 tx.add_turn(turn)
                 tx.add_memory(turn_memory(turn, unit[i : i + 1]), role="user", actor_id=None)
-        memories = Memories(_DIM, vectors)
+        memories = SearchIndex(_DIM, vectors)
 
         def ask(i: int) -> float:
             # Near to a memory, as a question is to what it asks for.
@@ -376,7 +376,7 @@ _POWERCAP = Path("/sys/class/powercap")
 def give_back() -> None:
     """Return freed memory to the system, so that all resident memory is in use. glibc only."""
     gc.collect()
-    machine.give_back()
+    machine.trim_heap()
 
 
 def memory_bytes() -> dict[str, int | None]:

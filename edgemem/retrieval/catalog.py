@@ -72,13 +72,13 @@ class Catalog:
     def __init__(self) -> None:
         self._column = Columns(COLUMNS, spare=4)
         self._grow(1)
-        self._of_turn = np.zeros(1, np.int64)  # the memory of each turn, by the turn's rowid
+        self._memory_of_turn = np.zeros(1, np.int64)  # the memory of each turn, by the turn's rowid
         # Small numbers for the strings of a column, so that comparing 100,000 of them is quick.
         self._codes: dict[str, dict[str | None, int]] = {
             name: {None: 0} for name in ("user", "agent", "run", "kind", "speaker")
         }
         self._last: dict[tuple[int, int, int], int] = {}  # the memory of each scope's last turn
-        self._names: dict[str, set[int]] = {}  # by word: the codes of the speakers that it names
+        self._named: dict[str, set[int]] = {}  # by word: the codes of the speakers that it names
 
     @property
     def end(self) -> int:
@@ -86,7 +86,7 @@ class Catalog:
         return self._column.size
 
     def memory_bytes(self) -> int:
-        return self._column.nbytes() + self._of_turn.nbytes
+        return self._column.nbytes() + self._memory_of_turn.nbytes
 
     def apply(self, changes: Changes) -> None:
         """Take in what a store changed. Applying the same changes twice changes nothing."""
@@ -97,9 +97,9 @@ class Catalog:
         removed = removed[removed < self.end]
         self._column["live"][removed] = False
         gone = removed[~np.isin(removed, rowids)]
-        anew = bool(self._are_turns(gone).any())
+        turn_removed = bool(self._are_turns(gone).any())
         if not len(rowids):
-            return self._place_anew() if anew else None
+            return self._place_all() if turn_removed else None
         known = np.zeros(len(rowids), np.bool_)
         held = rowids < self.end
         known[held] = self._column["place"][rowids[held]] > 0
@@ -109,8 +109,8 @@ class Catalog:
         new = rowids[~known]
         turns = self._column["turn"][new[self._are_turns(new)]]
         # An import may bring turns that are older than those already placed.
-        if anew or (turns <= self._column["turn"][:end].max()).any():
-            self._place_anew()
+        if turn_removed or (turns <= self._column["turn"][:end].max()).any():
+            self._place_all()
         else:
             self._place(new)
 
@@ -194,7 +194,7 @@ class Catalog:
 
         The words are in lower case. "I" and "my" name the user who has no name.
         """
-        codes = {code for word in query_words for code in self._names.get(word, ())}
+        codes = {code for word in query_words for code in self._named.get(word, ())}
         return sorted(codes & among)
 
     def _grow(self, end: int) -> None:
@@ -210,7 +210,7 @@ class Catalog:
             else:
                 naming = [] if name.startswith(_ROLE) else words(name)
             for word in naming:
-                self._names.setdefault(word, set()).add(self._codes["speaker"][name])
+                self._named.setdefault(word, set()).add(self._codes["speaker"][name])
 
     def of_kind(self, kind: str) -> Callable[[IntArray], BoolArray]:
         """Returns a function that maps rowids (n,) to (n,) bool, whether they are of this kind."""
@@ -221,11 +221,11 @@ class Catalog:
         """Which of the memories `rowids` are turns themselves, not taken from one: (n,) bool."""
         return self.of_kind("turn")(rowids) & (self._column["turn"][rowids] > 0)
 
-    def _place_anew(self) -> None:
+    def _place_all(self) -> None:
         """Compute the places of all live memories again, as if they had arrived together."""
         for name in ("place", "session", "before", "after"):
             self._column.replace(name)[:] = 0
-        self._of_turn = np.zeros(1, np.int64)
+        self._memory_of_turn = np.zeros(1, np.int64)
         self._last = {}
         self._place(np.flatnonzero(self._column["live"]))
 
@@ -237,14 +237,14 @@ class Catalog:
         turns = column["turn"][rowids]
         is_turn = self._are_turns(rowids)
         highest = int(turns.max(initial=0))
-        if highest >= len(self._of_turn):
+        if highest >= len(self._memory_of_turn):
             grown = np.zeros(highest + 1 + highest // 4, np.int64)
-            grown[: len(self._of_turn)] = self._of_turn
-            self._of_turn = grown
-        self._of_turn[turns[is_turn]] = rowids[is_turn]
+            grown[: len(self._memory_of_turn)] = self._memory_of_turn
+            self._memory_of_turn = grown
+        self._memory_of_turn[turns[is_turn]] = rowids[is_turn]
         self._chain(rowids[is_turn])
         others = rowids[~is_turn & (turns > 0)]
-        sources = self._of_turn[column["turn"][others]]
+        sources = self._memory_of_turn[column["turn"][others]]
         others, sources = others[sources > 0], sources[sources > 0]
         column["place"][others] = sources
         column["session"][others] = column["session"][sources]

@@ -32,7 +32,7 @@ import numpy as np
 
 from edgemem import cachefile
 from edgemem.kernels import BoolArray, FloatArray, IntArray, dots, scan_topk
-from edgemem.retrieval.vectors import Dtype, Rows, VectorTable, View
+from edgemem.retrieval.vectors import Dtype, Rows, TableView, VectorTable
 from edgemem.vault import Vault
 
 if TYPE_CHECKING:
@@ -60,8 +60,10 @@ SAMPLE = 512  # vectors of a loaded graph that are compared with the store's
 
 @dataclass(eq=False)
 class _Graph:
-    """An hnswlib index with `count` rows: every row up to `last_label` that was live when added,
-    except `copies`. copies: the labels, ascending, of rows whose vector was there COPIES times."""
+    """An hnswlib index of `count` rows: the rows up to `last_label` that were live, less `copies`.
+
+    copies: the labels, ascending, of rows whose vector the graph already had COPIES times.
+    """
 
     index: Any
     last_label: int
@@ -75,7 +77,7 @@ class IndexView:
     """An index at one instant, for one search. See `VectorIndex.view`."""
 
     _index: VectorIndex
-    table: View
+    table: TableView
     _graph: _Graph | None
     _last_label: int
     _copies: IntArray
@@ -115,7 +117,7 @@ class IndexView:
         if share < 1 or view.repeats:
             wanted += 16
         while wanted <= min(MAX_PROPOSALS, graph.count):
-            if (proposed := self._index._proposed(graph, query, wanted)) is None:
+            if (proposed := self._index._neighbours(graph, query, wanted)) is None:
                 return None
             labels, scores = proposed
             # The table's columns are rarely in the CPU's cache: read only the entries needed.
@@ -129,13 +131,13 @@ class IndexView:
                 held[held] = view.allowed[slots[held]]
             if not held.all():
                 slots, scores = slots[held], scores[held]
-            ids, scores = _distinct(view.rowids[slots], scores)
+            ids, scores = _first_of_each(view.rowids[slots], scores)
             if len(ids) >= k:
                 if len(tail):
                     ids = np.append(ids, view.rowids[tail])
-                    scores = np.append(scores, dots(view.rows.rows, tail, query[None])[:, 0])
+                    scores = np.append(scores, dots(view.rows.values, tail, query[None])[:, 0])
                     best = np.argsort(-scores, kind="stable")
-                    ids, scores = _distinct(ids[best], scores[best])
+                    ids, scores = _first_of_each(ids[best], scores[best])
                 return ids[:k], scores[:k]
             wanted *= 4
         return None
@@ -173,7 +175,7 @@ class VectorIndex:
         self._worker_failed = False  # if true, no worker is started again
         self._closed = False
         # The graph last found up to date, its rows then, and the generation.
-        self._keeps_up: tuple[_Graph, int, int] | None = None
+        self._up_to_date: tuple[_Graph, int, int] | None = None
 
     def __len__(self) -> int:
         """Live vectors."""
@@ -212,7 +214,7 @@ class VectorIndex:
             table = self._table.view(allowed)
         return _best_memories(table, query, k)
 
-    def view(self, allowed: BoolArray | View) -> IndexView:
+    def view(self, allowed: BoolArray | TableView) -> IndexView:
         """A snapshot of the index for one search.
 
         allowed: (m,) bool by memory number, which memories may be found; m must exceed the highest
@@ -226,10 +228,10 @@ class VectorIndex:
             copies = graph.copies if graph is not None else np.empty(0, np.int64)
             if self._wants_graph():
                 self._start_worker_if_behind()
-            table = allowed if isinstance(allowed, View) else self._table.view(allowed)
+            table = allowed if isinstance(allowed, TableView) else self._table.view(allowed)
             return IndexView(self, table, graph, last_label, copies)
 
-    def table(self) -> View:
+    def table(self) -> TableView:
         """A snapshot of all live vectors, for computations other than a search."""
         with self._lock:
             return self._table.view(None)
@@ -292,43 +294,27 @@ class VectorIndex:
             with self._lock:
                 if not self._wants_graph():
                     return False
-                table, epoch = self._table, self._table.epoch
-                live = table.column("live").copy()
-                labels, rows = table.column("labels"), table.rows
+                table = self._table.view(None)
+                graph = _Graph(_new_hnswlib(self.dim), -1, 0, self._table.epoch, table.labels[:0])
             wanted = {**self._parameters, "model_id": model_id, "generation": generation}
             stamp = cachefile.stamp_for(path, wanted)
             if stamp is None:
                 return False
-            index = _new_hnswlib(self.dim)
             try:
-                count, last_label = int(stamp["count"]), int(stamp["last_label"])
+                graph.count, graph.last_label = int(stamp["count"]), int(stamp["last_label"])
                 with cachefile.readable(path, vault) as name:
-                    index.load_index(name, max_elements=count + MAX_TAIL)
-                ids = np.sort(np.asarray(index.get_ids_list(), np.int64))
-                slots = np.flatnonzero(live[: np.searchsorted(labels, last_label, "right")])
-                held = np.isin(labels[slots], ids)
-                copies = labels[slots[~held]]
-                if (
-                    len(ids) != count
-                    or ids[-1] > last_label
-                    or np.count_nonzero(held) < (1 - MAX_GHOST_SHARE) * count
-                    or not (held.all() or (held | _are_copies(rows, slots, 1)).all())
-                ):
+                    graph.index.load_index(name, max_elements=graph.count + MAX_TAIL)
+                copies = _lacking_copies(graph, table)
+                if copies is None:
                     return False
-                slots = slots[held]
-                # The checksum proves that we wrote the file, not that it is of this store. Another
-                # store's vectors differ; those of a restored backup differ at the end first.
-                spread = np.linspace(0, len(slots) - 1, SAMPLE).astype(np.int64)
-                some = slots[np.union1d(spread, np.arange(len(slots))[-SAMPLE:])]
-                if not np.array_equal(index.get_items(labels[some]), rows.floats(some)):
-                    return False
+                graph.copies = copies
             except Exception:
                 log.warning("the index file %s was refused", path, exc_info=True)
                 return False
             with self._lock:
-                if self._table.epoch != epoch:
+                if self._table.epoch != graph.epoch:
                     return False
-                self._graph = _Graph(index, last_label, count, epoch, copies)
+                self._graph = graph
             return True
 
     def _check_query(self, query: FloatArray, k: int) -> FloatArray:
@@ -342,11 +328,13 @@ class VectorIndex:
             raise ValueError(f"k is {k}; it must be 1 or more")
         return query
 
-    def _proposed(
+    def _neighbours(
         self, graph: _Graph, query: FloatArray, k: int
     ) -> tuple[IntArray, FloatArray] | None:
         """The labels and scores of the graph's k nearest rows, nearest first, equal ones by label.
-        None if the graph is being added to, or finds fewer."""
+
+        None if rows are being added to the graph, or it finds fewer than k.
+        """
         if not self._graph_lock.acquire(timeout=GRAPH_WAIT_S):
             return None
         try:
@@ -364,8 +352,10 @@ class VectorIndex:
         return self.dtype == "float32" and self._table.live_count > self.crossover
 
     def _lag(self, graph: _Graph) -> tuple[int, int]:
-        """Rows of the graph that are no longer live, and live rows newer than its last label. The
-        caller holds `_lock`."""
+        """How many rows of the graph are no longer live, and how many live rows are newer than it.
+
+        The caller holds `_lock`.
+        """
         labels, live = self._table.column("labels"), self._table.column("live")
         upto = int(np.searchsorted(labels, graph.last_label, "right"))
         older = np.count_nonzero(live[:upto]) - np.count_nonzero(
@@ -379,11 +369,11 @@ class VectorIndex:
             return
         graph = self._graph
         if graph is not None:
-            if self._keeps_up == (graph, graph.count, self.generation):
+            if self._up_to_date == (graph, graph.count, self.generation):
                 return
             ghosts, tail = self._lag(graph)
             if tail <= MAX_TAIL and ghosts <= MAX_GHOST_SHARE * graph.count:
-                self._keeps_up = (graph, graph.count, self.generation)
+                self._up_to_date = (graph, graph.count, self.generation)
                 return
         # Not a daemon: the interpreter would kill it inside C++. It stops when the program ends.
         worker = threading.Thread(target=self._work, name="edgemem-hnsw")
@@ -475,6 +465,32 @@ class VectorIndex:
         return True
 
 
+def _lacking_copies(graph: _Graph, table: TableView) -> IntArray | None:
+    """The labels of the table's rows that a loaded graph lacks because they are copies.
+
+    None if the graph is not of this table: it lacks another row, or holds too many removed ones.
+    The file's checksum proves that this program wrote it, not that it is of this store. So some
+    vectors are compared. Another store's differ; those of a restored backup differ at the end.
+    """
+    labels = table.labels
+    ids = np.sort(np.asarray(graph.index.get_ids_list(), np.int64))
+    slots = np.flatnonzero(table.live[: np.searchsorted(labels, graph.last_label, "right")])
+    held = np.isin(labels[slots], ids)
+    copies = labels[slots[~held]]
+    if (
+        len(ids) != graph.count
+        or ids[-1] > graph.last_label
+        or np.count_nonzero(held) < (1 - MAX_GHOST_SHARE) * graph.count
+        or not (held.all() or (held | _are_copies(table.rows, slots, 1)).all())
+    ):
+        return None
+    slots = slots[held]
+    spread = np.linspace(0, len(slots) - 1, SAMPLE).astype(np.int64)
+    some = slots[np.union1d(spread, np.arange(len(slots))[-SAMPLE:])]
+    equal = np.array_equal(graph.index.get_items(labels[some]), table.rows.floats(some))
+    return copies if equal else None
+
+
 def _are_copies(rows: Rows, slots: IntArray, first: int) -> BoolArray:
     """Which of the rows equal `first` or more of those before them, by their hashes."""
     seen: Counter[int] = Counter()
@@ -488,7 +504,7 @@ def _are_copies(rows: Rows, slots: IntArray, first: int) -> BoolArray:
 
 
 def _slots_of(some: IntArray, labels: IntArray) -> IntArray:
-    """The positions in `labels`, which ascend, of those of `some` that are in it."""
+    """The positions of the labels `some` in `labels`, without the missing ones. Both ascend."""
     slots = np.searchsorted(labels, some)
     slots, some = slots[slots < len(labels)], some[slots < len(labels)]
     held: IntArray = slots[labels[slots] == some]
@@ -501,18 +517,18 @@ def _new_hnswlib(dim: int) -> Any:
     return hnswlib.Index(space="ip", dim=dim)
 
 
-def _best_memories(table: View, query: FloatArray, k: int) -> tuple[IntArray, FloatArray]:
+def _best_memories(table: TableView, query: FloatArray, k: int) -> tuple[IntArray, FloatArray]:
     """The k memories with the best vectors, by scanning. Asks for more rows if memories repeat."""
     rows, wanted = table.rows, k
     while True:
-        positions, scores = scan_topk(rows.rows, query, wanted, table.allowed, rows.scales)
-        ids, scores = _distinct(table.rowids[positions], scores)
+        positions, scores = scan_topk(rows.values, query, wanted, table.allowed, rows.scales)
+        ids, scores = _first_of_each(table.rowids[positions], scores)
         if len(ids) >= k or len(positions) < wanted:
             return ids[:k], scores[:k]
         wanted *= 4
 
 
-def _distinct(ids: IntArray, scores: FloatArray) -> tuple[IntArray, FloatArray]:
+def _first_of_each(ids: IntArray, scores: FloatArray) -> tuple[IntArray, FloatArray]:
     """Memories and scores, which come best first, without a memory's later occurrences."""
     if len(set(ids.tolist())) == len(ids):  # the usual case, and quicker than sorting
         return ids, scores

@@ -44,8 +44,8 @@ from edgemem.results import local_time
 from edgemem.retrieval.vectors import Columns
 from edgemem.store.changes import StoredPostings, word_terms
 
-__all__ = ["Matches", "Postings", "Seen", "View", "embedded_text", "in_grams", "query_grams"]
-__all__ += ["query_terms", "query_words", "search_text", "time_terms"]
+__all__ = ["Corpus", "Matches", "Postings", "PostingsView", "embedded_text", "gram_counts"]
+__all__ += ["query_grams", "query_terms", "query_words", "search_text", "time_terms"]
 
 
 _DAY_LINE = re.compile(rf"\n{DAY_TEXT}\Z")
@@ -90,10 +90,10 @@ def query_terms(query: str, now: float) -> list[str]:
 
 def query_grams(query: str) -> list[str]:
     """The grams of the terms of a query in another language, each once, at most 256."""
-    return list(in_grams(dict.fromkeys(word_terms(query_words(query)), 1)))[:MAX_GRAMS]
+    return list(gram_counts(dict.fromkeys(word_terms(query_words(query)), 1)))[:MAX_GRAMS]
 
 
-def in_grams(terms: Mapping[str, int]) -> dict[str, int]:
+def gram_counts(terms: Mapping[str, int]) -> dict[str, int]:
     """The count of each gram in a text, from the count of each term in it."""
     found: dict[str, int] = {}
     for term, count in terms.items():
@@ -114,17 +114,17 @@ def time_terms() -> list[str]:
 MAX_COUNT = 2**16 - 1
 MAX_DEAD_SHARE = 0.25
 
-# By slot, by term and by entry of the pool. of: the slot's document number. live: whether the slot
+# By slot, by term and by entry of the pool. doc: the slot's document number. live: whether the slot
 # is that document's current one. room: the entries reserved for a term in the pool.
-SLOT_COLUMNS: dict[str, type] = {"of": np.int64, "lengths": np.int32, "live": np.bool_}
+SLOT_COLUMNS: dict[str, type] = {"doc": np.int64, "lengths": np.int32, "live": np.bool_}
 TERM_COLUMNS: dict[str, type] = {"start": np.int64, "size": np.int64, "room": np.int64}
 POOL_COLUMNS: dict[str, type] = {"slots": np.int32, "counts": np.uint16}
 DOC_COLUMNS: dict[str, type] = {"slot": np.int32}  # by document number; -1: none
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """The documents that a search may see: a mask by slot, their number, and mean tokens."""
+class Corpus:
+    """The documents that a search may find: a mask by slot, their number, and mean tokens."""
 
     allowed: BoolArray
     count: int
@@ -132,29 +132,30 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class PostingsView:
     """A snapshot of the postings of some terms.
 
-    of: the document of each slot; ascending: whether these ascend. slot_of: the reverse.
+    docs: the document of each slot; ascending: whether these ascend. slots: the slot of each
+    document.
     """
 
     query: Bm25Query
-    of: IntArray
-    slot_of: NDArray[np.int32]
+    docs: IntArray
+    slots: NDArray[np.int32]
     ascending: bool
 
     def search(self, k: int) -> Matches:
         """The k documents with the best BM25. Raises ValueError if k < 1."""
-        by_slot = np.empty(len(self.of), np.float32)
+        by_slot = np.empty(len(self.docs), np.float32)
         slots, scores, idf = bm25(self.query, k, by_slot)
         if not self.ascending and len(slots):
             # The kernel ordered equal scores by slot. Order them by document, including all that
             # tie with the last one.
             tied = np.flatnonzero(by_slot == scores[-1])
             slots = np.concatenate([slots[scores > scores[-1]], tied])
-            slots = slots[np.lexsort((self.of[slots], -by_slot[slots]))][:k]
+            slots = slots[np.lexsort((self.docs[slots], -by_slot[slots]))][:k]
             scores = by_slot[slots]
-        return Matches(self.of[slots], scores, idf, self, by_slot)
+        return Matches(self.docs[slots], scores, idf, self, by_slot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,16 +169,16 @@ class Matches:
     docs: IntArray
     scores: FloatArray
     idf: DoubleArray
-    _view: View
+    _view: PostingsView
     _by_slot: FloatArray
 
     def features(
         self, around: IntArray, session: IntArray, timed: BoolArray | None, max_length: int
     ) -> FloatArray:
-        """As `kernels.word_features`. timed: from `Postings.having`, of the view's generation."""
+        """As `kernels.word_features`. timed: of `Postings.slots_with_any` in this generation."""
         view = self._view
         return word_features(
-            around, session, view.slot_of, view.query, self.idf, self._by_slot, timed, max_length
+            around, session, view.slots, view.query, self.idf, self._by_slot, timed, max_length
         )
 
 
@@ -191,7 +192,7 @@ class Postings:
         self._term_ids: dict[str, int] = {}
         self._docs = Columns(DOC_COLUMNS)
         self._live_count = 0
-        self._left = 0  # entries of the pool that terms have moved away from
+        self._abandoned = 0  # entries of the pool that terms have moved away from
         self._ascending = True  # slots ascend with their documents
 
     @property
@@ -212,34 +213,34 @@ class Postings:
         postings._add_slots(stored.rowids, stored.lengths)
         postings._term_ids = {term: i for i, term in enumerate(stored.terms)}
         slots = postings._docs["slot"][stored.docs]
-        postings._lay_out(np.diff(stored.offsets), slots, stored.counts)
+        postings._fill_pool(np.diff(stored.offsets), slots, stored.counts)
         return postings
 
-    def in_grams(self) -> Postings:
+    def by_grams(self) -> Postings:
         """Postings of the same documents by their terms' grams. Cost O(grams of all documents)."""
         ids: dict[str, int] = {}
         cut = [[ids.setdefault(gram, len(ids)) for gram in grams(term)] for term in self._term_ids]
         # Each posting of a term becomes a posting of each of the term's grams.
-        each = np.array([len(of) for of in cut], np.int64)
-        sizes = np.repeat(self._terms["size"], each)
-        at = _spans(np.repeat(self._terms["start"], each), sizes)
-        of = np.repeat(np.array([id for of in cut for id in of], np.int64), sizes)
+        repeats = np.array([len(gram_ids) for gram_ids in cut], np.int64)
+        sizes = np.repeat(self._terms["size"], repeats)
+        at = _spans(np.repeat(self._terms["start"], repeats), sizes)
+        gram_of = np.repeat(np.array([id for gram_ids in cut for id in gram_ids], np.int64), sizes)
         slots, counts = self._pool["slots"][at], self._pool["counts"][at]
         live, end = self._slots["live"][slots], self.doc_end
-        pairs = of[live] * end + self._slots["of"][slots[live]]
+        pairs = gram_of[live] * end + self._slots["doc"][slots[live]]
         keys = distinct(pairs)
         totals = np.bincount(np.searchsorted(keys, pairs), counts[live], len(keys)).astype(np.int64)
         present = distinct(keys // end)
         names = list(ids)
-        rowids = np.sort(self._slots["of"][self._slots["live"]])
+        docs = np.sort(self._slots["doc"][self._slots["live"]])
         return Postings.of(
             StoredPostings(
                 [names[i] for i in present.tolist()],
                 np.append(np.searchsorted(keys, present * end), len(keys)),
                 (keys % end).astype(np.int32),
                 np.minimum(totals, MAX_COUNT).astype(np.uint16),
-                rowids,
-                np.bincount(keys % end, totals, end)[rowids].astype(np.int32),
+                docs,
+                np.bincount(keys % end, totals, end)[docs].astype(np.int32),
             )
         )
 
@@ -265,22 +266,22 @@ class Postings:
         )
         if (
             self._slots.size - self._live_count > MAX_DEAD_SHARE * self._slots.size
-            or self._left > MAX_DEAD_SHARE * self._pool.size
+            or self._abandoned > MAX_DEAD_SHARE * self._pool.size
         ):
             self._compact()
 
-    def seen(self, allowed: BoolArray) -> Seen:
-        """The documents that searches may see until the next `apply`. Cost O(documents).
+    def corpus(self, allowed: BoolArray) -> Corpus:
+        """The documents that searches may find until the next `apply`. Cost O(documents).
 
         allowed: (doc_end,) or longer, bool by document number.
         """
-        mask = allowed[self._slots["of"]] & self._slots["live"]
+        mask = allowed[self._slots["doc"]] & self._slots["live"]
         count = int(np.count_nonzero(mask))
         tokens = int(self._slots["lengths"].sum(where=mask, dtype=np.int64))
         # If none of them has a token, none has a term, and any average will do.
-        return Seen(mask, count, tokens / count if tokens else 1.0)
+        return Corpus(mask, count, tokens / count if tokens else 1.0)
 
-    def view(self, terms: Sequence[str], seen: Seen) -> View:
+    def view(self, terms: Sequence[str], corpus: Corpus) -> PostingsView:
         """A snapshot of the terms' postings for one search.
 
         terms: each once, as `store.changes.word_terms` gives them.
@@ -290,13 +291,13 @@ class Postings:
             self._pool["counts"],
             *self._spans_of(terms),
             self._slots["lengths"],
-            seen.allowed,
-            seen.count,
-            seen.average_length,
+            corpus.allowed,
+            corpus.count,
+            corpus.average_length,
         )
-        return View(query, self._slots["of"], self._docs["slot"], self._ascending)
+        return PostingsView(query, self._slots["doc"], self._docs["slot"], self._ascending)
 
-    def having(self, terms: Sequence[str]) -> BoolArray:
+    def slots_with_any(self, terms: Sequence[str]) -> BoolArray:
         """By slot, whether its document has any of these terms, for `Matches.features`."""
         marked = np.zeros(self._slots.size, np.bool_)
         starts, sizes = self._spans_of(terms)
@@ -327,10 +328,10 @@ class Postings:
             return np.empty(0, np.int32)
         first, end = self._slots.size, self.doc_end
         slots = np.arange(first, first + len(docs), dtype=np.int32)
-        if first and docs[0] < self._slots["of"][-1]:
+        if first and docs[0] < self._slots["doc"][-1]:
             self._ascending = False
         self._slots.grow(len(docs))
-        self._slots["of"][first:] = docs
+        self._slots["doc"][first:] = docs
         self._slots["lengths"][first:] = lengths
         self._slots["live"][first:] = True
         if docs[0] < end:
@@ -352,13 +353,13 @@ class Postings:
         terms, more = np.unique(ids, return_counts=True)
         had = self._terms["size"][terms]
         full = had + more > self._terms["room"][terms]
-        self._move(terms[full], (had + more)[full])
+        self._relocate(terms[full], (had + more)[full])
         at = _spans(self._terms["start"][terms] + had, more)
         self._pool["slots"][at] = slots[order]
         self._pool["counts"][at] = counts[order]
         self._terms["size"][terms] = had + more
 
-    def _move(self, terms: IntArray, needed: IntArray) -> None:
+    def _relocate(self, terms: IntArray, needed: IntArray) -> None:
         """Move terms to larger rooms at the pool's end. The old entries stay, for views."""
         sizes, room = self._terms["size"][terms], _room(needed)
         old = _spans(self._terms["start"][terms], sizes)
@@ -366,16 +367,16 @@ class Postings:
         self._pool.grow(int(room.sum()))
         for name in POOL_COLUMNS:
             self._pool[name][_spans(start, sizes)] = self._pool[name][old]
-        self._left += int(self._terms["room"][terms].sum())
+        self._abandoned += int(self._terms["room"][terms].sum())
         self._terms["start"][terms], self._terms["room"][terms] = start, room
 
-    def _lay_out(
+    def _fill_pool(
         self, sizes: IntArray, slots: NDArray[np.int32], counts: NDArray[np.uint16]
     ) -> None:
         """Make a new pool. sizes: of each term; slots, counts: all postings, term by term."""
         room = _room(sizes)
         start = np.cumsum(room) - room
-        self._terms, self._pool, self._left = Columns(TERM_COLUMNS), Columns(POOL_COLUMNS), 0
+        self._terms, self._pool, self._abandoned = Columns(TERM_COLUMNS), Columns(POOL_COLUMNS), 0
         self._terms.grow(len(sizes))
         self._pool.grow(int(room.sum()))
         for name, values in (("start", start), ("size", sizes), ("room", room)):
@@ -396,11 +397,11 @@ class Postings:
         left = [t for t, size in zip(self._term_ids, sizes.tolist(), strict=True) if size]
         self._term_ids = {term: i for i, term in enumerate(left)}
         renumbered = (np.cumsum(live) - 1).astype(np.int32)
-        self._lay_out(sizes[sizes > 0], renumbered[slots[keep]], counts[keep])
+        self._fill_pool(sizes[sizes > 0], renumbered[slots[keep]], counts[keep])
         self._slots.take(live)
-        of = self._slots["of"]
-        self._docs.replace("slot")[of] = np.arange(len(of))
-        self._ascending = bool(np.all(np.diff(of) > 0))
+        docs = self._slots["doc"]
+        self._docs.replace("slot")[docs] = np.arange(len(docs))
+        self._ascending = bool(np.all(np.diff(docs) > 0))
 
 
 def _room(sizes: IntArray) -> IntArray:

@@ -1,6 +1,6 @@
 """From a query and its vector to scored memories: candidates, features, one score, no repetition.
 
-`Memories` holds all memories of a store as a search sees them: vectors, words, places in a
+`SearchIndex` holds all memories of a store as a search sees them: vectors, words, places in a
 conversation, metrics. `apply` brings all of these to the store's next generation at once.
 
 The score is the probability that a memory answers a query, by the weights in data/fusion.json,
@@ -30,18 +30,26 @@ from edgemem.errors import DimensionMismatch
 from edgemem.kernels import NO_TOKENS, BoolArray, FloatArray, IntArray, beside, maxsim, rank
 from edgemem.language import GRAMS_A_WORD, asks_when, is_other_language, name_forms, words
 from edgemem.results import Query, Scope, to_utc
-from edgemem.retrieval.catalog import Catalog
+from edgemem.retrieval.catalog import Catalog, Places
 from edgemem.retrieval.index import IndexView, VectorIndex
-from edgemem.retrieval.lexical import Postings, Seen, in_grams, query_grams, query_terms, time_terms
+from edgemem.retrieval.lexical import (
+    Corpus,
+    Postings,
+    PostingsView,
+    gram_counts,
+    query_grams,
+    query_terms,
+    time_terms,
+)
 from edgemem.retrieval.metric import Metric
-from edgemem.retrieval.vectors import Dtype, Vectors, View
+from edgemem.retrieval.vectors import Dtype, TableView, VectorSubset
 from edgemem.retrieval.whitening import EVERYBODY, Key, Whitening
 from edgemem.store import Changes, Store
 from edgemem.store.changes import tokenize
 from edgemem.vault import Vault
 
 __all__ = ["FEATURES", "FEW", "MANY", "MATCHES", "NEAREST", "RELEVANT", "Candidates", "Feature"]
-__all__ += ["Memories", "QueryTokens", "Scored", "Weights", "find", "match", "parts_of"]
+__all__ += ["QueryTokens", "Scored", "SearchIndex", "Weights", "find", "match", "parts_of"]
 __all__ += ["probability", "refresh", "reliability", "shipped", "similarities"]
 
 
@@ -219,27 +227,48 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class _Visible:
-    """What searches of one scope and kinds may find in one generation, computed once for them all.
+    """What searches of one scope and kinds may find in one generation. They share it.
 
-    allowed: (m,) bool by memory number; seen and table: the same for the postings and vectors;
+    allowed: (m,) bool by memory number; corpus and table: the same for the postings and vectors;
     speakers: the codes of the memories' speakers. Valid from `since` until the first of these
     memories ends, at `until`: Unix seconds.
     """
 
     allowed: BoolArray
-    seen: Seen
-    table: View
+    corpus: Corpus
+    table: TableView
     speakers: frozenset[int]
     since: float
     until: float
 
     def nbytes(self) -> int:
         """Bytes of the masks."""
-        masks = self.allowed, self.seen.allowed, self.table.allowed, self.table.live
+        masks = self.allowed, self.corpus.allowed, self.table.allowed, self.table.live
         return sum(mask.nbytes for mask in masks)
 
 
-class Memories:
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    """What one search reads, all of one generation.
+
+    by_grams: whether the query is in another language, and `postings` are those of grams. timed:
+    which slots say when; None if the query does not ask when. named: the codes of the speakers
+    that the query names. of_user, are_images: see `Catalog.by_user` and `Catalog.of_kind`.
+    """
+
+    generation: int
+    visible: _Visible
+    places: Places
+    vectors: IndexView
+    postings: PostingsView
+    by_grams: bool
+    timed: BoolArray | None
+    named: list[int]
+    of_user: Callable[[str], BoolArray]
+    are_images: Callable[[IntArray], BoolArray]
+
+
+class SearchIndex:
     """The memories of a store. dim, dtype: as for `VectorIndex`. Thread-safe."""
 
     def __init__(self, dim: int, dtype: Dtype = "float32") -> None:
@@ -250,8 +279,9 @@ class Memories:
         self._catalog = Catalog()
         self._postings = Postings()
         self._grams: Postings | None = None  # the same by grams, made when first needed
-        self._timed: BoolArray | None = None  # which slots say when, made likewise
-        self._visibles: OrderedDict[tuple[Scope, frozenset[str] | None], _Visible] = OrderedDict()
+        self._timed: BoolArray | None = None  # which slots say when, made when first needed
+        self._visible_by_scope: OrderedDict[tuple[Scope, frozenset[str] | None], _Visible]
+        self._visible_by_scope = OrderedDict()
 
     @property
     def dim(self) -> int:
@@ -270,7 +300,7 @@ class Memories:
                 "metric": self.whitening.memory_bytes(),
                 "postings": sum(each.memory_bytes() for each in held),
                 "catalog": self._catalog.memory_bytes(),
-                "masks": sum(each.nbytes() for each in self._visibles.values()),
+                "masks": sum(each.nbytes() for each in self._visible_by_scope.values()),
             }
 
     def apply(self, changes: Changes, since: int | None = None) -> None:
@@ -284,7 +314,7 @@ class Memories:
             moved = since is not None and self.generation != since
             if changes.generation < self.generation and (moved or not changes.full):
                 return
-            self._visibles.clear()
+            self._visible_by_scope.clear()
             self._timed = None
             self.vectors.apply(changes)
             self._catalog.apply(changes)
@@ -294,7 +324,7 @@ class Memories:
                 removed, rowids = changes.removed_rowids, changes.rowids.tolist()
                 self._postings.apply(removed, rowids, terms)
                 if self._grams is not None:
-                    self._grams.apply(removed, rowids, [in_grams(each) for each in terms])
+                    self._grams.apply(removed, rowids, [gram_counts(each) for each in terms])
             self.generation = changes.generation
 
     def nearest(self, query: Query, vector: FloatArray) -> tuple[IntArray, FloatArray]:
@@ -319,97 +349,110 @@ class Memories:
         features are rescaled to those of words.
         """
         wanted = max(NEAREST, 2 * query.top_k)
-        other = is_other_language(query.text)
-        terms = query_grams(query.text) if other else query_terms(query.text, query.now)
-        names = name_forms(query.text) if other else words(query.text)
-        with self._lock:
-            visible = self._visible(query, rowids)
-            allowed, places = visible.allowed, self._catalog.places()
-            timed = None
-            if other:
-                if self._grams is None:
-                    self._grams = self._postings.in_grams()
-                lexical = self._grams.view(terms, self._grams.seen(allowed))
-            else:
-                lexical = self._postings.view(terms, visible.seen)
-                if asks_when(query.text):
-                    if self._timed is None:
-                        self._timed = self._postings.having(time_terms())
-                    timed = self._timed
-            view = self.vectors.view(visible.table)
-            named = self._catalog.speakers_named(names, visible.speakers)
-            # Outside the lock another thread may replace the catalog's columns.
-            of_user, are_images = self._catalog.by_user(), self._catalog.of_kind("image")
-            generation = self.generation
-        metric = self._metric(query.scope, view, generation, of_user)
-        matches = lexical.search(wanted)
+        seen = self._snapshot(query, rowids)
+        metric = self._metric(query.scope, seen)
+        matches = seen.postings.search(wanted)
         proposals = matches.docs
         if vector is not None:
-            near, _, _ = view.search(vector, wanted)
+            near, _, _ = seen.vectors.search(vector, wanted)
             proposals = np.concatenate([near, proposals])
+        places = seen.places
         around = beside(
-            proposals, places.place, places.before, places.after, places.speaker, allowed
-        )
+            proposals, places.place, places.before, places.after, places.speaker,
+            seen.visible.allowed,
+        )  # fmt: skip
         found = around[:, 0].copy()
         features = np.zeros((len(found), len(Feature)), np.float32)
         similarity = "cosine" if metric is None else "metric"
         if vector is None:
             features[:, Feature.SIMILARITY] = UNREAD[similarity]
         else:
-            features[:, _OF_VECTORS] = similarities(view.table, vector, metric, around, 2)
-        longest = MAX_TOKENS * GRAMS_A_WORD if other else MAX_TOKENS
-        features[:, _OF_WORDS] = matches.features(around, places.session, timed, longest)
-        if other:
+            table = seen.vectors.table
+            features[:, _OF_VECTORS] = similarities(table, vector, metric, around, 2)
+        longest = MAX_TOKENS * GRAMS_A_WORD if seen.by_grams else MAX_TOKENS
+        features[:, _OF_WORDS] = matches.features(around, places.session, seen.timed, longest)
+        if seen.by_grams:
             features[:, _SUMS_OF_WORDS] /= GRAMS_A_WORD
             features[:, Feature.LENGTH] -= math.log(GRAMS_A_WORD)
-        if named:
-            features[:, Feature.SPEAKER] = np.isin(places.speaker[found], named) - 0.5
+        if seen.named:
+            features[:, Feature.SPEAKER] = np.isin(places.speaker[found], seen.named) - 0.5
         features[:, Feature.QUESTION] = places.asks[found]
-        features[:, Feature.AMONG] = math.log(min(max(FEW, visible.seen.count), MANY))
-        images, place = are_images(found), places.place[found]
+        features[:, Feature.AMONG] = math.log(min(max(FEW, seen.visible.corpus.count), MANY))
+        images, place = seen.are_images(found), places.place[found]
         return Candidates(found, features, similarity, place, images, around)
+
+    def _snapshot(self, query: Query, rowids: IntArray | None) -> _Snapshot:
+        """What a search for a query reads. Another thread may apply changes meanwhile."""
+        by_grams = is_other_language(query.text)
+        terms = query_grams(query.text) if by_grams else query_terms(query.text, query.now)
+        names = name_forms(query.text) if by_grams else words(query.text)
+        with self._lock:
+            visible = self._visible(query, rowids)
+            timed = None
+            if by_grams:
+                if self._grams is None:
+                    self._grams = self._postings.by_grams()
+                postings = self._grams.view(terms, self._grams.corpus(visible.allowed))
+            else:
+                postings = self._postings.view(terms, visible.corpus)
+                if asks_when(query.text):
+                    if self._timed is None:
+                        self._timed = self._postings.slots_with_any(time_terms())
+                    timed = self._timed
+            return _Snapshot(
+                self.generation,
+                visible,
+                self._catalog.places(),
+                self.vectors.view(visible.table),
+                postings,
+                by_grams,
+                timed,
+                self._catalog.speakers_named(names, visible.speakers),
+                self._catalog.by_user(),
+                self._catalog.of_kind("image"),
+            )
 
     def _visible(self, query: Query, rowids: IntArray | None) -> _Visible:
         """What a query may find, cached unless `rowids` is given. The caller holds the lock."""
         key, now = (query.scope, query.kinds), query.now
-        visible = self._visibles.get(key) if rowids is None else None
+        visible = self._visible_by_scope.get(key) if rowids is None else None
         if visible is None or not visible.since <= now < visible.until:
             allowed = self._catalog.allowed(query, rowids)
             visible = _Visible(
                 allowed,
-                self._postings.seen(allowed),
+                self._postings.corpus(allowed),
                 self.vectors.view(allowed).table,
                 self._catalog.speakers(allowed),
                 now,
                 self._catalog.soonest_end(allowed),
             )
         if rowids is None:
-            self._visibles[key] = visible
-            self._visibles.move_to_end(key)
-            if len(self._visibles) > KEPT_VISIBLE:
-                self._visibles.popitem(last=False)
+            self._visible_by_scope[key] = visible
+            self._visible_by_scope.move_to_end(key)
+            if len(self._visible_by_scope) > KEPT_VISIBLE:
+                self._visible_by_scope.popitem(last=False)
         return visible
 
-    def _metric(
-        self, scope: Scope, view: IndexView, generation: int, of_user: Callable[[str], BoolArray]
-    ) -> Metric | None:
+    def _metric(self, scope: Scope, seen: _Snapshot) -> Metric | None:
         """The metric of the scope's user if they have one, else that of everybody."""
-        user = scope.user_id
+        user, table = scope.user_id, seen.vectors.table
         if user is not None:
-            own = self.whitening.get(user, generation, lambda: view.table.vectors(of_user(user)))
+            own = self.whitening.get(
+                user, seen.generation, lambda: table.vectors(seen.of_user(user))
+            )
             if own is not None:
                 return own
-        return self.whitening.get(EVERYBODY, generation, lambda: view.table.vectors(None))
+        return self.whitening.get(EVERYBODY, seen.generation, lambda: table.vectors(None))
 
     def save_metrics(self, path: Path, *, model_id: str, vault: Vault | None = None) -> bool:
         """As `Whitening.save`, of the current generation."""
-        return self.whitening.save(path, *self._snapshot(model_id), vault)
+        return self.whitening.save(path, *self._for_metrics(model_id), vault)
 
     def load_metrics(self, path: Path, *, model_id: str, vault: Vault | None = None) -> bool:
         """As `Whitening.load`. Call it after `apply`."""
-        return self.whitening.load(path, *self._snapshot(model_id), vault)
+        return self.whitening.load(path, *self._for_metrics(model_id), vault)
 
-    def _snapshot(self, model_id: str) -> tuple[Callable[[Key], Vectors], dict[str, Any]]:
+    def _for_metrics(self, model_id: str) -> tuple[Callable[[Key], VectorSubset], dict[str, Any]]:
         """A function that returns a key's live vectors, and the stamp of a file written now."""
         with self._lock:
             table, of = self.vectors.table(), self._catalog.by_user()
@@ -428,7 +471,11 @@ class Memories:
 
 
 def similarities(
-    table: View, vector: FloatArray, metric: Metric | None, memories: IntArray, columns: int = 1
+    table: TableView,
+    vector: FloatArray,
+    metric: Metric | None,
+    memories: IntArray,
+    columns: int = 1,
 ) -> FloatArray:
     """How near the best vector of each memory is to a query: (m, columns) float32, 0 without one.
 
@@ -443,7 +490,7 @@ def similarities(
             return np.zeros((len(memories), columns), np.float32)
         scale, limit = 1 / norm, MAX_SIMILARITY
     return kernels.similarities(
-        table.rows.rows, table.first, table.next, memories, columns, vector, offset, scale, limit,
+        table.rows.values, table.first, table.next, memories, columns, vector, offset, scale, limit,
         table.rows.scales,
     )  # fmt: skip
 
@@ -465,27 +512,27 @@ class Scored(NamedTuple):
     parts: dict[str, float] | None = None
 
 
-def refresh(store: Store, memories: Memories) -> None:
-    """Bring the memories up to the store's generation, which another process may have advanced.
+def refresh(store: Store, index: SearchIndex) -> None:
+    """Bring the index up to the store's generation, which another process may have advanced.
 
     Raises DimensionMismatch if the store was reindexed to another dimension meanwhile.
     """
-    since = memories.generation
+    since = index.generation
     if store.generation() == since:
         return
     changes = store.changes(max(0, since))
     try:
-        memories.apply(changes, since)
+        index.apply(changes, since)
     except ValueError as exc:
         raise DimensionMismatch(
-            f"the store was reindexed meanwhile: the index holds {memories.dim} dimensions, the "
+            f"the store was reindexed meanwhile: the index holds {index.dim} dimensions, the "
             f"store {changes.vectors.shape[1]}; open it again"
         ) from exc
 
 
 def find(
     store: Store,
-    memories: Memories,
+    index: SearchIndex,
     query: Query,
     vector: FloatArray | None,
     *,
@@ -494,12 +541,12 @@ def find(
 ) -> tuple[list[Scored], int]:
     """The `top_k` best live memories, best first, and how many were scored.
 
-    vector: as for `Memories.candidates`. tokens: for a careful search. With `query.where` or
+    vector: as for `SearchIndex.candidates`. tokens: for a careful search. With `query.where` or
     `query.at`, the store first selects the memories that are searched. A turn and the facts taken
     from it are never both found: whichever ranks first excludes the other. An image is found even
     after its turn.
     """
-    refresh(store, memories)
+    refresh(store, index)
     rowids = None
     if query.where is not None or query.at is not None:
         rowids = store.rowids(
@@ -509,17 +556,17 @@ def find(
             now=to_utc(query.now),
             at=None if query.at is None else to_utc(query.at),
         )
-    candidates = memories.candidates(query, vector, rowids)
+    candidates = index.candidates(query, vector, rowids)
     scored = len(candidates.rowids)
     # Most turns give few facts: three times as many are mostly enough to find k that do not repeat.
     wanted = 3 * query.top_k
     while True:
         ranked = candidates
         if tokens is not None:
-            ranked = _matched(store, candidates, tokens, max(MATCHED, wanted))
+            ranked = _with_matches(store, candidates, tokens, max(MATCHED, wanted))
         positions, scores = ranked.best(wanted)
-        apart = _without_repeats(ranked, positions)[: query.top_k]
-        if len(apart) == query.top_k or wanted >= scored:
+        chosen = _without_repeats(ranked, positions)[: query.top_k]
+        if len(chosen) == query.top_k or wanted >= scored:
             break
         wanted *= 4
     found = [
@@ -528,7 +575,7 @@ def find(
             float(scores[i]),
             ranked.parts(int(positions[i])) if explain else None,
         )
-        for i in apart
+        for i in chosen
     ]
     return found, scored
 
@@ -537,7 +584,7 @@ def _without_repeats(candidates: Candidates, positions: IntArray) -> list[int]:
     """Which of the positions, best first, repeat no better one: see `find`."""
     facts: set[int] = set()
     turns: set[int] = set()
-    apart = []
+    chosen = []
     for i, (rowid, place, is_image) in enumerate(
         zip(
             candidates.rowids[positions].tolist(),
@@ -549,11 +596,13 @@ def _without_repeats(candidates: Candidates, positions: IntArray) -> list[int]:
         mine, theirs = (turns, facts) if rowid == place else (facts, turns)
         mine.add(place)
         if is_image or place not in theirs:
-            apart.append(i)
-    return apart
+            chosen.append(i)
+    return chosen
 
 
-def _matched(store: Store, candidates: Candidates, tokens: QueryTokens, most: int) -> Candidates:
+def _with_matches(
+    store: Store, candidates: Candidates, tokens: QueryTokens, most: int
+) -> Candidates:
     """The `most` best candidates by the fast score, with their matches."""
     best = np.sort(candidates.best(most)[0])
     around = candidates.around[best]

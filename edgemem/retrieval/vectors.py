@@ -23,7 +23,7 @@ from edgemem.kernels import BoolArray, FloatArray, IntArray, distinct, quantize_
 if TYPE_CHECKING:
     from edgemem.store import Changes
 
-__all__ = ["Columns", "Dtype", "Rows", "VectorTable", "Vectors", "View"]
+__all__ = ["Columns", "Dtype", "Rows", "TableView", "VectorSubset", "VectorTable"]
 
 
 Dtype = Literal["float32", "int8"]
@@ -31,7 +31,7 @@ Dtype = Literal["float32", "int8"]
 MAX_DEAD_SHARE = 0.25
 NOWHERE = -1
 
-# The columns beside those of the vectors.
+# The columns of a table, beside the arrays of `Rows`.
 # next: the position of the memory's next vector, NOWHERE after its last one.
 COLUMNS: dict[str, type] = {
     "labels": np.int64,
@@ -102,8 +102,8 @@ class Columns:
 
 
 @dataclass(frozen=True, slots=True)
-class Vectors:
-    """Some vectors of a table. rows: all its rows; positions, labels: (m,) of these, ascending."""
+class VectorSubset:
+    """Some vectors of a table. rows: all of the table's; positions, labels: (m,), ascending."""
 
     rows: Rows
     positions: IntArray
@@ -112,9 +112,9 @@ class Vectors:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Vectors. rows: (n, d) float32; or int8 with scales (n,) float32, vector = scale · row."""
+    """Vectors. values: (n, d) float32; or int8 with scales (n,) float32, vector = scale · value."""
 
-    rows: NDArray[Any]
+    values: NDArray[Any]
     scales: FloatArray | None = None
 
     @classmethod
@@ -131,24 +131,24 @@ class Rows:
 
     @property
     def dim(self) -> int:
-        return int(self.rows.shape[1])
+        return int(self.values.shape[1])
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Its arrays by name, in the order of its arguments; entry i of each is of vector i."""
-        columns = {"rows": self.rows}
+        columns = {"values": self.values}
         return columns if self.scales is None else {**columns, "scales": self.scales}
 
     def floats(self, positions: IntArray) -> FloatArray:
         """A copy of the vectors at `positions`: (m, d) float32; from int8 off by <= scale / 2."""
         if self.scales is None:
-            return self.rows[positions]
-        numbers = self.rows[positions].astype(np.float32)
-        numbers *= self.scales[positions, None]
-        return numbers
+            return self.values[positions]
+        floats = self.values[positions].astype(np.float32)
+        floats *= self.scales[positions, None]
+        return floats
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class TableView:
     """A snapshot of a table for one search.
 
     rows: n vectors. labels, rowids: (n,). live: (n,) bool. allowed: (n,) bool, the live rows that
@@ -166,11 +166,11 @@ class View:
     next: IntArray
     first: IntArray
 
-    def vectors(self, of: BoolArray | None) -> Vectors:
+    def vectors(self, of: BoolArray | None) -> VectorSubset:
         """The live vectors of the memories `of`, (m,) bool by memory number; None: of all."""
         mine = self.live if of is None else self.live & of[self.rowids]
         positions = np.flatnonzero(mine)
-        return Vectors(self.rows, positions, self.labels[positions])
+        return VectorSubset(self.rows, positions, self.labels[positions])
 
 
 class VectorTable:
@@ -215,7 +215,7 @@ class VectorTable:
         else:
             touched = np.concatenate([np.asarray(changes.removed_rowids), new["rowids"]])
             gone = np.isin(self.column("rowids"), touched) & ~held
-        left = distinct(self.column("rowids")[gone & self.column("live")])
+        emptied = distinct(self.column("rowids")[gone & self.column("live")])
         self.column("live")[gone] = False
 
         moved = False
@@ -223,7 +223,7 @@ class VectorTable:
         if len(slots):
             source = np.searchsorted(labels, self.column("labels")[slots])
             moved = self._overwrite(slots, new, source)
-            moved |= bool(np.isin(self.column("rowids")[slots], left).any())
+            moved |= bool(np.isin(self.column("rowids")[slots], emptied).any())
             fresh = ~np.isin(labels, self.column("labels"))
             new = {name: column[fresh] for name, column in new.items()}
         start = self._columns.size
@@ -241,16 +241,16 @@ class VectorTable:
         if self._columns.size - self.live_count > MAX_DEAD_SHARE * self._columns.size:
             self._columns.take(self.column("live"))
             moved = True
-        self._link(0 if moved else start, left)
+        self._link(0 if moved else start, emptied)
 
-    def view(self, allowed: BoolArray | None) -> View:
+    def view(self, allowed: BoolArray | None) -> TableView:
         """A snapshot in which the live rows of the memories `allowed` may be found.
 
         allowed: (m,) bool by memory number, m above the highest one in the table; None: all.
         """
         rowids, live = self.column("rowids"), self.column("live").copy()
         allowed = live if allowed is None else live & allowed[rowids]
-        return View(
+        return TableView(
             self.rows,
             self.column("labels"),
             rowids,
@@ -305,22 +305,22 @@ class VectorTable:
         self.column("live")[slots] = new["live"][source]
         return came_back or not same_owner
 
-    def _link(self, start: int, left: IntArray) -> None:
+    def _link(self, start: int, emptied: IntArray) -> None:
         """Link the live rows from `start` on into one chain for each memory; from 0, in new arrays.
 
-        left: memories whose rows before `start` are all gone.
+        emptied: the memories that have lost all their rows before `start`.
         """
         at = np.flatnonzero(self.column("live")[start:]) + start
         rowids = self.column("rowids")[at]
         room = max(len(self._first), int(rowids.max(initial=-1)) + 1)
-        if start == 0 or len(left) or room > len(self._first):
+        if start == 0 or len(emptied) or room > len(self._first):
             first = np.full(room if room == len(self._first) else room * 9 // 8, NOWHERE, np.int64)
             if start:
                 first[: len(self._first)] = self._first
-                first[left] = NOWHERE
+                first[emptied] = NOWHERE
             self._first = first
         if start and np.any(self._first[rowids] != NOWHERE):
-            return self._link(0, left)  # a memory got rows beside those that it keeps
+            return self._link(0, emptied)  # a memory got rows beside those that it keeps
         if start == 0:
             self._columns.replace("next")[:] = NOWHERE
         # Sorted by memory, then by position: the next row is each row's successor.

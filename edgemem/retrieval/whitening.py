@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from edgemem import cachefile
 from edgemem.kernels import IntArray
 from edgemem.retrieval.metric import BLOCK, Metric, Moments
-from edgemem.retrieval.vectors import Vectors
+from edgemem.retrieval.vectors import VectorSubset
 from edgemem.vault import Vault
 
 __all__ = ["AT_ONCE", "EVERYBODY", "LAYOUT", "Fitted", "Key", "Whitening"]
@@ -53,7 +53,7 @@ MAX_GONE_SHARE = 0.05  # share of removed vectors up to which moments are added 
 KEPT = 16  # keys whose metrics are cached, the most recently used
 KEPT_CHECKS = 4096  # keys that are known to need no fit
 LAYOUT = 2  # of the file; layout 1 stored the metric in a binary format of its own
-SAMPLE = 64  # vectors of each key by which another store's file is known, and as many at the end
+SAMPLE = 64  # vectors of each key that are compared with the store's, and as many at the end
 MIN_LIVE_SHARE = 0.5  # of the sample that must be live; with fewer a fit is due anyway
 
 
@@ -90,7 +90,7 @@ class Whitening:
         self._worker: threading.Thread | None = None
         self._closed = False
 
-    def get(self, key: Key, generation: int, vectors: Callable[[], Vectors]) -> Metric | None:
+    def get(self, key: Key, generation: int, vectors: Callable[[], VectorSubset]) -> Metric | None:
         """The metric of a key, None while there is none.
 
         generation: of the data searched; whether a fit is due is only checked when it has changed.
@@ -102,16 +102,16 @@ class Whitening:
                 self._fitted.move_to_end(key)
             if self._checked.get(key) == generation:
                 return fitted.metric if fitted is not None else None
-        these = vectors()
-        if len(these.labels) < MIN_VECTORS:
+        live = vectors()
+        if len(live.labels) < MIN_VECTORS:
             fitted = None
             with self._lock:
                 self._fitted.pop(key, None)
-        elif fitted is None or fitted.is_stale(these.labels):
-            if len(these.labels) > AT_ONCE:
-                self._start(key, generation, these)
+        elif fitted is None or fitted.is_stale(live.labels):
+            if len(live.labels) > AT_ONCE:
+                self._start(key, generation, live)
                 return fitted.metric if fitted is not None else None
-            fitted = self._fit(key, these)
+            fitted = self._fit(key, live)
         with self._lock:
             self._note_checked(key, generation)
         return fitted.metric if fitted is not None else None
@@ -123,29 +123,29 @@ class Whitening:
         if len(self._checked) > KEPT_CHECKS:
             self._checked.popitem(last=False)
 
-    def _large(self, vectors: Callable[[Key], Vectors]) -> dict[Key, Fitted]:
-        """The metrics of large sets, each fitted on live vectors only, perhaps now.
+    def _large_metrics(self, vectors: Callable[[Key], VectorSubset]) -> dict[Key, Fitted]:
+        """The metrics of large sets. One that was fitted on a removed vector is fitted again.
 
         vectors: returns a key's live vectors.
         """
         self.wait()
         with self._lock:
-            held = dict(self._fitted)
-        kept = {}
-        for key, fitted in held.items():
-            these = vectors(key)
-            if min(len(fitted.labels), len(these.labels)) <= AT_ONCE:
+            cached = dict(self._fitted)
+        found = {}
+        for key, fitted in cached.items():
+            live = vectors(key)
+            if min(len(fitted.labels), len(live.labels)) <= AT_ONCE:
                 continue
-            all_live = np.isin(fitted.labels, these.labels).all()
-            of_live = fitted if all_live else self._fit(key, these, anew=True)
+            is_current = np.isin(fitted.labels, live.labels).all()
+            of_live = fitted if is_current else self._fit(key, live, from_scratch=True)
             if of_live is not None:
-                kept[key] = of_live
-        return kept
+                found[key] = of_live
+        return found
 
     def save(
         self,
         path: Path,
-        vectors: Callable[[Key], Vectors],
+        vectors: Callable[[Key], VectorSubset],
         stamp: Mapping[str, Any],
         vault: Vault | None,
     ) -> bool:
@@ -157,7 +157,7 @@ class Whitening:
         raises OSError.
         """
         try:
-            metrics = self._large(vectors)
+            metrics = self._large_metrics(vectors)
             if not metrics:
                 cachefile.discard(path)
                 return False
@@ -174,7 +174,7 @@ class Whitening:
     def load(
         self,
         path: Path,
-        vectors: Callable[[Key], Vectors],
+        vectors: Callable[[Key], VectorSubset],
         stamp: Mapping[str, Any],
         vault: Vault | None,
     ) -> bool:
@@ -186,15 +186,15 @@ class Whitening:
         if cachefile.stamp_for(path, {**stamp, "layout": LAYOUT}) is None:
             return False
         try:
-            held = _unpacked(cachefile.contents(path, vault), vectors, stamp["dim"])
+            loaded = _unpacked(cachefile.contents(path, vault), vectors, stamp["dim"])
         except Exception:
             log.warning("the metric file %s was refused", path, exc_info=True)
             return False
-        for key, fitted in held.items():
-            self._hold(key, fitted)
+        for key, fitted in loaded.items():
+            self._cache(key, fitted)
         return True
 
-    def _hold(self, key: Key, fitted: Fitted) -> None:
+    def _cache(self, key: Key, fitted: Fitted) -> None:
         """Cache a metric; beyond KEPT, drop those used least recently."""
         with self._lock:
             self._fitted[key] = fitted
@@ -213,63 +213,67 @@ class Whitening:
     def memory_bytes(self) -> int:
         """Bytes of the metrics and moments held."""
         with self._lock:
-            held = list(self._fitted.values())
-        return sum(f.moments.scatter.nbytes + f.metric.A.nbytes + f.labels.nbytes for f in held)
+            cached = list(self._fitted.values())
+        return sum(f.moments.scatter.nbytes + f.metric.A.nbytes + f.labels.nbytes for f in cached)
 
     def close(self) -> None:
         """Stop a fit in another thread and wait for it."""
         self._closed = True
         self.wait()
 
-    def _start(self, key: Key, generation: int, these: Vectors) -> None:
+    def _start(self, key: Key, generation: int, live: VectorSubset) -> None:
         """Fit in another thread, unless a fit is under way there: the next search asks again."""
         with self._lock:
             if self._worker is not None or self._closed:
                 return
             self._note_checked(key, generation)  # before the worker can take it back
-            worker = threading.Thread(target=self._work, args=(key, these), name="edgemem-metric")
+            worker = threading.Thread(target=self._work, args=(key, live), name="edgemem-metric")
             with suppress(RuntimeError):  # no more threads, or the program is ending
                 worker.start()
                 self._worker = worker
 
-    def _work(self, key: Key, these: Vectors) -> None:
+    def _work(self, key: Key, live: VectorSubset) -> None:
         try:
-            self._fit(key, these)
+            self._fit(key, live)
         except Exception:
-            log.warning("no metric could be fitted; the one of before goes on", exc_info=True)
+            log.warning("no metric could be fitted; the previous one stays in use", exc_info=True)
         finally:
             with self._lock:
                 self._worker = None
                 self._checked.pop(key, None)  # the next search finds it, or tries again
 
-    def _fit(self, key: Key, these: Vectors, *, anew: bool = False) -> Fitted | None:
-        """Fit and cache a metric; None if it was stopped. anew: do not add to previous moments."""
+    def _fit(self, key: Key, live: VectorSubset, *, from_scratch: bool = False) -> Fitted | None:
+        """Fit and cache a metric; None if `close` stopped it.
+
+        from_scratch: do not add to the moments of the previous fit.
+        """
         with self._fitting:
-            held = None if anew else self._fitted.get(key)
-            new = np.ones(len(these.labels), np.bool_)
-            if held is not None:
-                new = np.isin(these.labels, held.labels, invert=True)
-                if len(held.labels) > (1 + MAX_GONE_SHARE) * np.count_nonzero(~new):
-                    held, new = None, np.ones_like(new)  # removed vectors must not keep counting
-            moments, positions = Moments(these.rows.dim), these.positions[new]
+            previous = None if from_scratch else self._fitted.get(key)
+            new = np.ones(len(live.labels), np.bool_)
+            if previous is not None:
+                new = np.isin(live.labels, previous.labels, invert=True)
+                if len(previous.labels) > (1 + MAX_GONE_SHARE) * np.count_nonzero(~new):
+                    previous, new = None, np.ones_like(new)  # too many of its vectors are removed
+            moments, positions = Moments(live.rows.dim), live.positions[new]
             for start in range(0, len(positions), BLOCK):
                 if self._closed or not threading.main_thread().is_alive():
                     return None
-                moments.add(these.rows.floats(positions[start : start + BLOCK]))
-            labels = these.labels[new]
-            if held is not None:
-                moments.merge(held.moments)
-                labels = np.union1d(held.labels, labels)
+                moments.add(live.rows.floats(positions[start : start + BLOCK]))
+            labels = live.labels[new]
+            if previous is not None:
+                moments.merge(previous.moments)
+                labels = np.union1d(previous.labels, labels)
             fitted = Fitted(moments.fit(), moments, labels)
-            self._hold(key, fitted)
+            self._cache(key, fitted)
             return fitted
 
 
-def _packed(metrics: Mapping[Key, Fitted], vectors: Callable[[Key], Vectors]) -> bytes:
+def _packed(metrics: Mapping[Key, Fitted], vectors: Callable[[Key], VectorSubset]) -> bytes:
+    """The bytes of a metric file: see the module."""
     keys = np.frombuffer(json.dumps(list(metrics)).encode(), np.uint8)
     arrays: dict[str, NDArray[Any]] = {"keys": keys}
     for i, (key, fitted) in enumerate(metrics.items()):
-        n, these = len(fitted.labels), vectors(key)
+        n, live = len(fitted.labels), vectors(key)
         spread = np.linspace(0, n - 1, SAMPLE).astype(np.int64)
         sample = fitted.labels[np.union1d(spread, np.arange(n)[-SAMPLE:])]
         arrays |= {
@@ -281,18 +285,16 @@ def _packed(metrics: Mapping[Key, Fitted], vectors: Callable[[Key], Vectors]) ->
             f"scatter_{i}": fitted.moments.scatter,
             f"labels_{i}": fitted.labels,
             f"sample_labels_{i}": sample,
-            f"sample_{i}": these.rows.floats(
-                these.positions[np.searchsorted(these.labels, sample)]
-            ),
+            f"sample_{i}": live.rows.floats(live.positions[np.searchsorted(live.labels, sample)]),
         }
     data = io.BytesIO()
     np.savez(data, allow_pickle=False, **arrays)
     return data.getvalue()
 
 
-def _unpacked(data: bytes, vectors: Callable[[Key], Vectors], dim: int) -> dict[Key, Fitted]:
-    """What `_packed` wrote, without keys whose sample is mostly gone. Raises ValueError."""
-    held: dict[Key, Fitted] = {}
+def _unpacked(data: bytes, vectors: Callable[[Key], VectorSubset], dim: int) -> dict[Key, Fitted]:
+    """What `_packed` wrote, without keys whose sample is mostly removed. Raises ValueError."""
+    found: dict[Key, Fitted] = {}
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
         for i, key in enumerate(json.loads(arrays["keys"].tobytes())):
             count, labels = int(arrays[f"count_{i}"]), arrays[f"labels_{i}"]
@@ -303,13 +305,13 @@ def _unpacked(data: bytes, vectors: Callable[[Key], Vectors], dim: int) -> dict[
             shapes = metric.mean.shape, metric.inverse_diagonal.shape, metric.A.shape[:1]
             if not (set(shapes) == {(dim,)} and moments.dim == dim and count <= len(labels)):
                 raise ValueError(f"the metric, moments and labels of {key!r} do not fit together")
-            sample, these = arrays[f"sample_labels_{i}"], vectors(key)
-            live = np.isin(sample, these.labels)
-            if np.count_nonzero(live) < MIN_LIVE_SHARE * len(sample):
+            sample, live = arrays[f"sample_labels_{i}"], vectors(key)
+            is_live = np.isin(sample, live.labels)
+            if np.count_nonzero(is_live) < MIN_LIVE_SHARE * len(sample):
                 continue
-            at = these.positions[np.searchsorted(these.labels, sample[live])]
+            at = live.positions[np.searchsorted(live.labels, sample[is_live])]
             # The checksum proves that we wrote the file, not that it is of this store.
-            if not np.array_equal(these.rows.floats(at), arrays[f"sample_{i}"][live]):
+            if not np.array_equal(live.rows.floats(at), arrays[f"sample_{i}"][is_live]):
                 raise ValueError(f"the vectors of {key!r} are others than the store's")
-            held[key] = Fitted(metric, moments, labels)
-    return held
+            found[key] = Fitted(metric, moments, labels)
+    return found

@@ -30,9 +30,9 @@ from edgemem.errors import AdapterError, ModelError
 from edgemem.runtime import llama
 from edgemem.runtime.gguf import Buffer, Header, Tensor, Value, open_header, read_header, read_only
 
-__all__ = ["Adapter", "Adapters", "Set"]
+__all__ = ["Adapter", "AdapterSet", "Adapters"]
 
-Set = tuple[tuple[int, float], ...]
+AdapterSet = tuple[tuple[int, float], ...]
 """The serial and the scale of each adapter, in the order of loading."""
 
 _Handle = ctypes.POINTER(ctypes.c_void_p)
@@ -67,7 +67,7 @@ class Adapters:
         self._lib, self._model, self._context, self._base = lib, model, context, base
         self._loaded: dict[str, _Loaded] = {}
         self._bound: dict[str, Mapping[str, float]] = {}  # to each stage
-        self._current: Set | None = ()  # None while it is unknown
+        self._current: AdapterSet | None = ()  # None while it is unknown
         self._serial = 0
         self.switch_s = 0.0
 
@@ -119,15 +119,15 @@ class Adapters:
         if members:
             self._bound[stage] = dict(scales)
 
-    def bound(self, stage: str) -> bool:
+    def is_bound(self, stage: str) -> bool:
         """Whether a stage has adapters."""
         return stage in self._bound
 
-    def set_of(self, stage: str) -> Set:
+    def set_of(self, stage: str) -> AdapterSet:
         """The set that computes a stage's prompts."""
         return self._members(self._bound.get(stage, {}))
 
-    def use(self, members: Set) -> None:
+    def use(self, members: AdapterSet) -> None:
         """Activate a set, unless it is active; adds the seconds taken to `switch_s`."""
         if members == self._current:
             return
@@ -155,7 +155,7 @@ class Adapters:
             )
         return self._loaded[name]
 
-    def _members(self, scales: Mapping[str, float]) -> Set:
+    def _members(self, scales: Mapping[str, float]) -> AdapterSet:
         members = [(self._one(name), _check_scale(name, scale)) for name, scale in scales.items()]
         # Sorted by load order, because the order of the members affects how llama.cpp sums them.
         scaled = sorted((m.serial, scale * m.adapter.scale) for m, scale in members)

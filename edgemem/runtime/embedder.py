@@ -36,28 +36,13 @@ from edgemem.errors import ModelError, ModelNotFound
 from edgemem.inputs import utf8
 from edgemem.kernels import one_blas_thread
 from edgemem.runtime import models
-from edgemem.runtime.machine import cores, give_back
+from edgemem.runtime.machine import cores, trim_heap
 from edgemem.runtime.onnxfile import expert_file, read_expert, rewritten
 
-__all__ = [
-    "MAX_TOKENS",
-    "QUERY_MARK",
-    "QUERY_TOKENS",
-    "TEXT_MARK",
-    "TOKEN_MODEL",
-    "WORKSPACE_BYTES",
-    "Embedder",
-    "ImageEmbedder",
-    "TokenEmbedder",
-    "Tokens",
-    "bundled_tokenizer",
-    "embedder_bytes",
-    "file_tokenizer",
-    "image_embedder_bytes",
-    "open_session",
-    "token_embedder_bytes",
-    "unit",
-]
+__all__ = ["MAX_TOKENS", "QUERY_MARK", "QUERY_TOKENS", "TEXT_MARK", "TOKEN_MODEL"]
+__all__ += ["WORKSPACE_BYTES", "Embedder", "ImageEmbedder", "TokenEmbedder", "Tokens"]
+__all__ += ["bundled_tokenizer", "embedder_bytes", "file_tokenizer", "image_embedder_bytes"]
+__all__ += ["open_session", "token_embedder_bytes", "unit"]
 
 DEFAULT_TOKENIZER = "minilm-l6-v2-tokenizer"
 MAX_TOKENS = 256  # what all-MiniLM-L6-v2 was trained for; its positions would reach 512
@@ -130,7 +115,8 @@ class Embedder:
             raise ValueError(f"n_threads is {n_threads}; give 1 or more, or None to choose")
         known = models.manifest().get(os.fspath(name))
         if known is not None:
-            model_file, model_id = models.whole(known.name), f"{known.name}@{known.sha256[:12]}"
+            model_file = models.verified_file(known.name)
+            model_id = f"{known.name}@{known.sha256[:12]}"
             tokenizer = bundled_tokenizer(known.tokenizer or DEFAULT_TOKENIZER)
             if expert is None and known.expert:
                 expert = expert_file(known.expert)
@@ -142,7 +128,7 @@ class Embedder:
         if expert is not None:
             model_id += f"+{hashlib.sha256(expert).hexdigest()[:8]}"
         session = _load_session(model_file, n_threads, expert)
-        give_back()
+        trim_heap()
         return cls(session, tokenizer, model_id=model_id)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
@@ -165,7 +151,7 @@ class Embedder:
         windows, half = self._windows(text), QUERY_CHUNKS // 2
         if len(windows) > QUERY_CHUNKS:  # what is asked stands before or after a pasted text
             windows = [*windows[:half], *windows[-half:]]
-        return _mean(self._embedded([windows])[0])
+        return _mean(self._embed_windows([windows])[0])
 
     def embed_chunks(self, texts: Sequence[str]) -> list[Vectors]:
         """The vectors of each text's chunks, in order: a list of (c, dim) float32, c >= 1.
@@ -175,16 +161,16 @@ class Embedder:
         """
         if isinstance(texts, str):
             raise TypeError("texts is one string; give a list of strings")
-        return self._embedded([self._windows(text) for text in texts])
+        return self._embed_windows([self._windows(text) for text in texts])
 
-    def _embedded(self, windows: list[list[list[int]]]) -> list[Vectors]:
-        """The vectors of the chunks of texts, each given by its tokens."""
+    def _embed_windows(self, windows: list[list[list[int]]]) -> list[Vectors]:
+        """The vectors of each text's chunks. windows: by text, the token ids of each chunk."""
         flat = [ids for per_text in windows for ids in per_text]
         vectors = np.empty((len(flat), self.dim), np.float32)
         for rows in _batches([len(ids) for ids in flat], self._batch_tokens):
             vectors[rows] = self._run([flat[row] for row in rows])
         if sum(map(len, flat)) >= _TRIM_TOKENS:
-            give_back()
+            trim_heap()
         ends = np.cumsum([len(per_text) for per_text in windows])
         return [
             vectors[end - len(per_text) : end]
@@ -200,7 +186,7 @@ class Embedder:
         for cls, *ids in self._windows(text):
             marked = [cls, mark, *ids]
             row = np.array([marked], np.int64)
-            yield marked, self._finite(unit(self._hidden(row, np.ones_like(row))[0]))
+            yield marked, self._require_finite(unit(self._hidden_states(row, np.ones_like(row))[0]))
 
     def token_ids(self, text: str) -> list[int]:
         """The ids of a text's tokens, without [CLS] and [SEP]. Errors as `embed`."""
@@ -234,12 +220,12 @@ class Embedder:
         for row, sequence in enumerate(batch):
             ids[row, : len(sequence)] = sequence
             mask[row, : len(sequence)] = 1
-        hidden = self._hidden(ids, mask)
+        hidden = self._hidden_states(ids, mask)
         # A sequence is summed without its padding, so that padding cannot change the rounding.
         pooled = np.stack([hidden[i, : len(s)].mean(axis=0) for i, s in enumerate(batch)])
-        return self._finite(unit(pooled.astype(np.float32, copy=False)))
+        return self._require_finite(unit(pooled.astype(np.float32, copy=False)))
 
-    def _hidden(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
+    def _hidden_states(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
         """(n, t, dim), the last hidden states of n sequences of t tokens. Raises ModelError."""
         values = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
         try:
@@ -250,7 +236,7 @@ class Embedder:
             raise ModelError(f"The embedding model {self.model_id} failed: {exc}") from exc
         return made[0]
 
-    def _finite(self, vectors: Vectors) -> Vectors:
+    def _require_finite(self, vectors: Vectors) -> Vectors:
         if not np.isfinite(vectors).all():
             raise ModelError(
                 f"The embedding model {self.model_id} gave values that are no numbers. Its file is "
@@ -332,7 +318,7 @@ def bundled_tokenizer(name: str = DEFAULT_TOKENIZER) -> Any:
 
     Cached for the process, because it takes 12 MB. Raises as `Embedder.load`.
     """
-    return _read_tokenizer(models.whole(name))
+    return _read_tokenizer(models.verified_file(name))
 
 
 def open_session(file: Path, n_threads: int | None = None, expert: bytes | None = None) -> Any:
@@ -349,7 +335,7 @@ def open_session(file: Path, n_threads: int | None = None, expert: bytes | None 
     options.inter_op_num_threads = 1
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False
-    # Threads that spin while they wait take the processor from whoever works on a busy machine.
+    # Threads that spin while they wait slow down the other programs of a busy machine.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 4  # errors are raised; do not print them as well
 
@@ -472,7 +458,7 @@ class TokenEmbedder:
         return cls(Embedder.load(TOKEN_MODEL, n_threads=n_threads), expert_file("tokens"))
 
     def embed(self, text: str) -> Tokens:
-        """The vectors of a text to be found, without those of punctuation. Errors as `Embedder`'s.
+        """The vectors of a stored text's tokens, without punctuation. Errors as `Embedder`'s.
 
         Time grows with length.
         """
@@ -520,7 +506,7 @@ class ImageEmbedder:
                 f"{file} gives {', '.join(names)}; a CLIP or SigLIP model gives one of "
                 f"{', '.join(_IMAGE_OUTPUTS)}"
             )
-        given = _json(folder / "preprocessor_config.json")
+        given = _read_json(folder / "preprocessor_config.json")
         size = given.get("crop_size" if given.get("do_center_crop") else "size") or {}
         try:
             size = size if isinstance(size, dict) else {"height": size}
@@ -580,7 +566,7 @@ def _image_model(folder: Path) -> Path:
     )
 
 
-def _json(file: Path) -> dict[str, Any]:
+def _read_json(file: Path) -> dict[str, Any]:
     try:
         found = json.loads(file.read_text("utf-8")) if file.is_file() else {}
     except (OSError, ValueError) as exc:

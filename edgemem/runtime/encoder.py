@@ -53,7 +53,7 @@ class Encoder:
     def load(cls) -> Encoder:
         """Raises ModelNotFound if the bundled embedder is not installed, ModelError if its file is
         damaged."""
-        weights = parameters(models.whole(models.DEFAULT_EMBEDDER))
+        weights = parameters(models.verified_file(models.DEFAULT_EMBEDDER))
         return cls(weights, bundled_tokenizer())
 
     def encode(self, text: str, second: str | None = None) -> Any:

@@ -30,18 +30,18 @@ from edgemem.runtime import llama, machine, models, prefixes, tune
 from edgemem.runtime.adapters import Adapter, Adapters
 from edgemem.runtime.generation import (
     BEHIND,
+    AnswerText,
     Generation,
     Options,
     Reason,
     Request,
-    Said,
     Sampler,
     Stream,
     check_length,
     log_p,
 )
 from edgemem.runtime.prefixes import Prefixes
-from edgemem.runtime.vision import Seen, Vision, check_projector, engine_bytes
+from edgemem.runtime.vision import ImageTokens, Vision, check_projector, engine_bytes
 from edgemem.runtime.vocabulary import CLOSED, NO_PROJECTOR, Pixels, Prompt, Vocabulary
 
 __all__ = ["Adapter", "Engine", "Generation", "Prompt", "Stream"]
@@ -129,7 +129,7 @@ class Engine:
             n_ctx, prefix_bytes = plan.choice.n_ctx, plan.choice.prefix_bytes
         if projector is not None:
             check_projector(projector)
-            machine.survives(file, projector, n_gpu_layers)
+            machine.require_projector_runs(file, projector, n_gpu_layers)
         threads_batch = n_threads_batch or n_threads or threads_batch
         vision = None
         with llama.counted_buffers() as buffers:
@@ -210,7 +210,7 @@ class Engine:
 
     def count_tokens(self, prompt: Prompt) -> int:
         """Tokens of a prompt as `generate` would send it."""
-        return len(self._read(prompt)[0])
+        return len(self._prompt_tokens(prompt)[0])
 
     def embeddings(self, pixels: Pixels) -> tuple[list[int], list[NDArray[np.float32]]]:
         """The tokens of an image in a prompt, and the embeddings of its parts (tokens below 0).
@@ -221,15 +221,15 @@ class Engine:
         if vision is None:
             raise ModelError(NO_PROJECTOR.format(self.path.name))
         picture = vision.see(pixels, self.n_ctx // 2)
-        with self._mine():
+        with self._owned():
             return picture.tokens, vision.embeddings(picture)
 
-    def _read(self, prompt: Prompt) -> tuple[list[int], list[Seen]]:
+    def _prompt_tokens(self, prompt: Prompt) -> tuple[list[int], list[ImageTokens]]:
         """A prompt's tokens and its images. Keep the images alive until the prompt is decoded.
 
         All images together take at most half of n_ctx, if they can be scaled down to that.
         """
-        pictures: list[Seen] = []
+        pictures: list[ImageTokens] = []
 
         def see(pixels: Pixels, count: int) -> list[int]:
             assert self._vision is not None
@@ -284,7 +284,7 @@ class Engine:
                 n_ctx=self.n_ctx,
             )
         found = np.empty(len(tokens) - start, np.float32)
-        with self._mine():
+        with self._owned():
             cached = self._prefixes.enter(_SCORING, tokens[:start])
             self._prefixes.decode(tokens[cached:start])
             if start < len(tokens):
@@ -297,7 +297,7 @@ class Engine:
         return found
 
     def _log_p(self, row: int, token: int) -> float:
-        return log_p(self._finite(self._logits(row), "score"), token)
+        return log_p(self._require_finite(self._logits(row), "score"), token)
 
     # -- adapters ----------------------------------------------------------------------------
 
@@ -308,12 +308,12 @@ class Engine:
         Raises AdapterError, naming the tensor, on a file that does not fit this model or that
         llama.cpp cannot run, and on a name that is in use.
         """
-        with self._mine():
+        with self._owned():
             return self._adapters.load(name, path, scale)
 
     def unload_adapter(self, name: str) -> None:
         """Free an adapter and take it out of every stage. Raises AdapterError if there is none."""
-        with self._mine():
+        with self._owned():
             self._prefixes.forget(self._adapters.unload(name))
 
     def adapters(self) -> tuple[Adapter, ...]:
@@ -327,7 +327,7 @@ class Engine:
         the base model. The switch is made when the stage runs. Raises AdapterError if an adapter is
         not loaded.
         """
-        with self._mine():
+        with self._owned():
             self._adapters.bind(stage, scales)
 
     def warm(self, stage: str, beginning: Prompt, *, folder: Path | None = None) -> int:
@@ -337,14 +337,14 @@ class Engine:
         several adapters). The files reveal the text, so it must hold nothing of the user's.
         Returns how many tokens are cached now. Raises as `stream` does.
         """
-        tokens, pictures = self._read(beginning)
+        tokens, pictures = self._prompt_tokens(beginning)
         check_length(len(tokens), 1, self.n_ctx)
-        with self._mine():
+        with self._owned():
             prompt = self._prefixes.keepable(tokens)
             if folder is not None and self._prefixes.has(stage, prompt):
                 return len(prompt)
             held = self._prefixes.enter(stage, prompt)
-            what = None if folder is None else self._described(stage, prompt)
+            what = None if folder is None else self._kv_description(stage, prompt)
             if folder is None or what is None:
                 self._prefixes.decode(prompt[held:])
             elif (state := prefixes.read(folder, what)) is None or not self._prefixes.restore(
@@ -356,7 +356,7 @@ class Engine:
         del pictures
         return len(prompt)
 
-    def _described(self, stage: str, prompt: Sequence[int]) -> dict[str, Any] | None:
+    def _kv_description(self, stage: str, prompt: Sequence[int]) -> dict[str, Any] | None:
         """What two processes must have in common for one to use the other's KV of a prompt."""
         what = prefixes.describe(prompt, self._adapters.identity(stage))
         if what is None:
@@ -370,17 +370,19 @@ class Engine:
         }
 
     def drop_prefixes(self) -> None:
-        """Drop the KV of all earlier prompts, which reveals them, and the cached images. The system
-        gets their memory back, and what adapter switches have freed."""
-        with self._mine():
+        """Drop the KV of all earlier prompts, which reveals them, and the cached images.
+
+        Freed memory is returned to the system.
+        """
+        with self._owned():
             self._prefixes.clear()
             if self._vision is not None:
                 self._vision.forget()
-            machine.give_back()
+            machine.trim_heap()
 
     def expert(self, stage: str) -> bool:
         """Whether a stage has adapters bound, and so knows its task without examples."""
-        return self._adapters.bound(stage)
+        return self._adapters.is_bound(stage)
 
     # -- generation --------------------------------------------------------------------------
 
@@ -403,10 +405,10 @@ class Engine:
         text of one token ends it.
         fork: (text, other, p). At the first token where the two texts differ, that of `text` is
         taken if its probability is at least p, and only then.
-        branches: how many of the likeliest first tokens to begin with; of these answers one is
-        given, in one piece. 1 by default, and always with a recurrent model.
-        choose: of these answers and the logarithms of their probabilities, the likeliest first
-        token first, gives the index of the one to take; None (the default) takes the most probable.
+        branches: how many answers to compute, each from another of the likeliest first tokens; one
+        of them is given, in one piece. 1 by default, and always with a recurrent model.
+        choose: gets these answers with the logarithms of their probabilities, the likeliest first
+        token first, and returns the index of one; None (the default) takes the most probable.
         stage: selects the adapters and the cached prefix.
         should_stop: called before each token, and between the batches of a long prompt.
         deadline_s: seconds from the first `next`, which include waiting for another generation.
@@ -417,7 +419,7 @@ class Engine:
         truncated); ModelError when closed.
         """
         asked = Request(**options)
-        tokens, pictures = self._read(prompt)
+        tokens, pictures = self._prompt_tokens(prompt)
         check_length(len(tokens), asked.max_tokens or 1, self.n_ctx)
         sampler = Sampler(asked, self._lib, self._vocabulary)
         # For `close`. A weak reference: a strong one would keep a dropped stream and its lock.
@@ -431,13 +433,13 @@ class Engine:
         itself: list[weakref.ref[Generator[str, None, Generation]]],
         asked: Request,
         tokens: list[int],
-        pictures: list[Seen],
+        pictures: list[ImageTokens],
         sampler: Sampler,
     ) -> Generator[str, None, Generation]:
         deadline_s = math.inf if asked.deadline_s is None else asked.deadline_s
         deadline = time.monotonic() + deadline_s
 
-        def over() -> Reason | None:
+        def interrupted() -> Reason | None:
             if asked.should_stop is not None and asked.should_stop():
                 return "cancelled"
             return "deadline" if time.monotonic() >= deadline else None
@@ -449,20 +451,22 @@ class Engine:
             started = time.perf_counter()
             self._adapters.switch_s = 0.0
             cached = self._prefixes.enter(asked.stage, tokens)
-            ended = self._prefixes.decode(tokens[cached:], over)
+            ended = self._prefixes.decode(tokens[cached:], interrupted)
             pictures.clear()
             limit = asked.max_tokens or self.n_ctx - len(tokens)
-            answer, said = sampler.answer, Said(asked)
+            answer, said = sampler.answer, AnswerText(asked)
             with sampler.following_schema():
                 first = time.perf_counter()
                 ttft_s, switch_s = first - started, self._adapters.switch_s
                 if asked.branches > 1 and ended is None and self._prefixes.rewind(len(tokens)):
-                    sampler, said, ended = self._branched(asked, len(tokens), sampler, limit, over)
+                    sampler, said, ended = self._branched(
+                        asked, len(tokens), sampler, limit, interrupted
+                    )
                     answer, ttft_s = sampler.answer, time.perf_counter() - started
                 while ended is None and len(answer) < limit:
-                    if (ended := over()) is not None:
+                    if (ended := interrupted()) is not None:
                         break
-                    token = sampler.next(self._finite(self._logits(), "choose"))
+                    token = sampler.next(self._require_finite(self._logits(), "choose"))
                     if token is None or said.add(self._vocabulary.piece(token), sampler.log_p):
                         ended = "stop"
                         break
@@ -497,19 +501,21 @@ class Engine:
         prompt_tokens: int,
         sampler: Sampler,
         limit: int,
-        over: Callable[[], Reason | None],
-    ) -> tuple[Sampler, Said, Reason]:
-        """The branch that is chosen, its text, and why it ended.
+        interrupted: Callable[[], Reason | None],
+    ) -> tuple[Sampler, AnswerText, Reason]:
+        """The chosen branch, its text, and why it ended.
 
-        A probability only falls from token to token, so a branch is left once it is BEHIND. Of
-        branches that are interrupted, the first is given.
+        A branch's probability only falls from token to token, so a branch is dropped once it is
+        BEHIND the first. If a branch is interrupted, the first branch is chosen.
         """
-        found: list[tuple[Sampler, Said, Reason]] = []
-        for branch, token in sampler.branched(self._finite(self._logits(), "choose").copy()):
+        found: list[tuple[Sampler, AnswerText, Reason]] = []
+        for branch, token in sampler.branched(
+            self._require_finite(self._logits(), "choose").copy()
+        ):
             least = found[0][0].log_p - BEHIND if found else -math.inf
             if branch.log_p < least:
                 break  # the other first tokens are less likely still
-            said = Said(asked)
+            said = AnswerText(asked)
             ended: Reason | None = None
             self._prefixes.rewind(prompt_tokens)
             while ended is None and branch.log_p >= least:
@@ -517,9 +523,9 @@ class Engine:
                     ended = "stop"
                 elif len(branch.answer) >= limit:
                     ended = "length"
-                elif (ended := over()) is None:
+                elif (ended := interrupted()) is None:
                     self._prefixes.decode([token])
-                    token = branch.next(self._finite(self._logits(), "choose"))
+                    token = branch.next(self._require_finite(self._logits(), "choose"))
             if ended in ("cancelled", "deadline"):
                 return found[0] if found else (branch, said, ended)
             if ended is not None:
@@ -549,7 +555,7 @@ class Engine:
         self._lock.release()
 
     @contextmanager
-    def _mine(self) -> Iterator[None]:
+    def _owned(self) -> Iterator[None]:
         self._acquire()
         try:
             yield
@@ -560,7 +566,7 @@ class Engine:
         pointer = self._lib.llama_get_logits_ith(self._context, row)
         return np.ctypeslib.as_array(pointer, shape=(self._vocabulary.size,))
 
-    def _finite(self, logits: NDArray[np.float32], use: str) -> NDArray[np.float32]:
+    def _require_finite(self, logits: NDArray[np.float32], use: str) -> NDArray[np.float32]:
         """The same logits. Raises ModelError, which names the use, if the largest is not finite."""
         if not math.isfinite(top := float(logits.max())):
             raise ModelError(

@@ -31,8 +31,7 @@ MANIFEST = "manifest.toml"
 MANIFEST_FORMAT = 1
 INSTRUCT_PARAMS = 400_000_000  # from this size, a model with a chat template follows instructions
 HEEDS_PARAMS = 4_000_000_000
-"""A model with at least so many parameters heeds all it is shown, and says itself if no memory
-tells."""
+"""From this size, a model uses all memories that it is shown, and says so if none answers."""
 
 Reader = Literal["expert", "instruct", "quote"]
 Wanted = Literal["auto", "expert", "instruct", "quote"]

@@ -29,17 +29,8 @@ from edgemem.language import content_words
 from edgemem.runtime import llama
 from edgemem.runtime.vocabulary import Vocabulary
 
-__all__ = [
-    "Generation",
-    "Options",
-    "Reason",
-    "Request",
-    "Said",
-    "Sampler",
-    "Stream",
-    "check_length",
-    "close_json",
-]
+__all__ = ["AnswerText", "Generation", "Options", "Reason", "Request", "Sampler", "Stream"]
+__all__ += ["check_length", "close_json"]
 
 Reason = Literal["stop", "length", "cancelled", "deadline"]
 Allowed = Callable[[NDArray[np.intp]], NDArray[np.bool_]]  # candidate tokens (m,) to (m,)
@@ -212,8 +203,8 @@ def check_length(prompt_tokens: int, more: int, n_ctx: int) -> None:
 # -- what the reader sees --------------------------------------------------------------------------
 
 
-class Said:
-    """The text of an answer so far. Its reader sees only what no later token can change.
+class AnswerText:
+    """The text of an answer so far. `ready` and `rest` give only what no later token can change.
 
     Thoughts are removed, but not with a schema or `within`: there the tags are part of the text.
     """
@@ -353,8 +344,10 @@ class Sampler:
         return self._take(token, logits)
 
     def branched(self, logits: NDArray[np.float32]) -> Iterator[tuple[Sampler, int | None]]:
-        """Samplers that have chosen each of the likeliest first tokens, and the token, likeliest
-        first; None if it ends the answer. logits: (n_vocab,) float32."""
+        """Yields a sampler for each of the likeliest first tokens, likeliest first, and the token.
+
+        The sampler has chosen the token, which is None if it ends the answer. logits: (n_vocab,).
+        """
         weighed = self._weighed(logits)
         likeliest = np.argsort(-weighed, kind="stable")[: self._asked.branches]
         for token in likeliest.tolist():
@@ -378,8 +371,8 @@ class Sampler:
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """A decision that a model makes by one token: after the tokens `before`, `token` is taken if
-    its probability is at least `at_least`, and only then."""
+    """A decision that one token makes: after the tokens `before`, `token` is taken if, and only if,
+    its probability is at least `at_least`."""
 
     before: tuple[int, ...]
     token: int
@@ -505,7 +498,7 @@ def allows(lib: Any, sampler: Any) -> Allowed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
+class _QuotableText:
     """starts: positions where a word begins. word_ends: for each position, and for the end, whether
     a word may end before it."""
 
@@ -572,10 +565,10 @@ class Spans:
 
         return test
 
-    def _read(self, tokens: list[int]) -> _Text:
+    def _read(self, tokens: list[int]) -> _QuotableText:
         pieces = [self._pieces[token] for token in tokens]
         whole, offsets = b"".join(pieces), accumulate(map(len, pieces), initial=0)
-        return _Text(
+        return _QuotableText(
             tokens,
             # A lone space counts: some models cut " 2023" into a space and four digits.
             [i for i, piece in enumerate(pieces) if i == 0 or piece[:1] == b" "],

@@ -198,7 +198,7 @@ def _string(data: Buffer, at: _Cursor) -> str:
 
 
 def _plausible(count: int, data: Buffer, at: _Cursor) -> int:
-    """The same count. Raises ValueError if so many entries of at least eight bytes do not fit."""
+    """Returns the count. Raises ValueError if that many entries of eight bytes do not fit."""
     if count > (len(data) - at.position) // 8:
         raise ValueError(f"it speaks of {count} entries at byte {at.position}, and ends before")
     return count

@@ -27,25 +27,9 @@ from edgemem.errors import InputError, ModelError
 from edgemem.runtime import machine
 from edgemem.runtime.gguf import Header, Tensor, check_header, open_header, read_header, read_only
 
-__all__ = [
-    "TensorType",
-    "Tensors",
-    "build_info",
-    "chat_formatter",
-    "counted_buffers",
-    "decode",
-    "engine_bytes",
-    "forget_errors",
-    "grammar",
-    "last_errors",
-    "library",
-    "load_model",
-    "log_callback",
-    "open_model",
-    "tensor_type",
-    "try_out",
-    "wrong_tensor",
-]
+__all__ = ["TensorType", "Tensors", "build_info", "chat_formatter", "counted_buffers", "decode"]
+__all__ += ["engine_bytes", "forget_errors", "grammar", "last_errors", "library", "load_model"]
+__all__ += ["log_callback", "open_model", "tensor_type", "try_out", "wrong_tensor"]
 
 # Tokens of a prefill step. llama.cpp's default is 512; a layer's results for 256 fit in the cache.
 N_BATCH = 256
@@ -61,7 +45,7 @@ FloatArray = NDArray[np.float32]
 _loading = threading.Lock()
 _loaded: list[Any] = []  # the library and its log callback, which ctypes needs kept alive
 _log_lines: list[str] = []
-_counting: list[dict[str, int]] = []  # the dicts of open `counted_buffers`
+_counting: dict[int, dict[str, int]] = {}  # the dicts of open `counted_buffers`, by identity
 
 
 def library() -> Any:
@@ -80,7 +64,7 @@ def library() -> Any:
             if level == 2 and (found := _BUFFER.search(text)):  # GGML_LOG_LEVEL_INFO
                 kind, size = found[1].decode().lower(), int(float(found[2]) * 2**20)
                 kind = {"rs": "kv"}.get(kind, kind)  # a recurrent state
-                for kinds in _counting:
+                for kinds in list(_counting.values()):
                     kinds[kind] = kinds.get(kind, 0) + size
             if level == 4:  # GGML_LOG_LEVEL_ERROR
                 _log_lines.append(text.decode("utf-8", "replace").strip())
@@ -186,11 +170,11 @@ def counted_buffers() -> Iterator[dict[str, int]]:
     Only its log tells them. Contexts that other threads make meanwhile are counted too.
     """
     kinds: dict[str, int] = {}
-    _counting.append(kinds)
+    _counting[id(kinds)] = kinds
     try:
         yield kinds
     finally:
-        _counting[:] = [c for c in _counting if c is not kinds]
+        del _counting[id(kinds)]
 
 
 def load_model(file: Path, **settings: object) -> Any:
@@ -210,7 +194,7 @@ def load_model(file: Path, **settings: object) -> Any:
 def chat_formatter(template: str, *, eos: str, bos: str) -> Callable[..., Any]:
     """A function of `messages` that renders a model's own (sandboxed) Jinja template.
 
-    Raises whatever Jinja raises on a template that is none.
+    Raises Jinja's own errors if the template is invalid.
     """
     from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 

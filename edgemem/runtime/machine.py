@@ -34,19 +34,8 @@ from edgemem.config import cache_dir
 from edgemem.errors import ModelError
 from edgemem.runtime.gguf import read_only
 
-__all__ = [
-    "cores",
-    "extra_buffers",
-    "give_back",
-    "keep_no_large_blocks",
-    "peak_rss_mb",
-    "processor",
-    "properties",
-    "read_cached",
-    "summary",
-    "survives",
-    "write_cached",
-]
+__all__ = ["cores", "extra_buffers", "mmap_large_blocks", "peak_rss_mb", "processor", "properties"]
+__all__ += ["read_cached", "require_projector_runs", "summary", "trim_heap", "write_cached"]
 
 TIMEOUT_S = 60.0
 _FILE = "processors.json"
@@ -72,19 +61,19 @@ def cores() -> int:
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
-def give_back() -> None:
-    """Return freed memory to the system. Does nothing without glibc."""
+def trim_heap() -> None:
+    """Return the heap's freed memory to the system. Does nothing without glibc."""
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:
             trim(0)
 
 
-def keep_no_large_blocks() -> None:
-    """Have glibc return each freed block of _LARGE bytes or more to the system at once.
+def mmap_large_blocks() -> None:
+    """Have glibc map each block of _LARGE bytes or more, so that freeing it returns it at once.
 
-    Otherwise a long text's embedding leaves more behind than it needs. Holds for the process. Does
-    nothing without glibc.
+    Otherwise the embedding of a long text leaves freed memory in the process. The setting holds
+    until the process ends. Does nothing without glibc.
     """
     if sys.platform == "linux":
         set_option = getattr(ctypes.CDLL(None), "mallopt", None)
@@ -108,7 +97,7 @@ def peak_rss_mb() -> float | None:
 
 
 def properties() -> dict[str, Any]:
-    """The device's properties; None if it does not report one."""
+    """The device's properties. A property that the system does not report is None."""
     total = None
     with suppress(AttributeError, ValueError, OSError):
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1_000_000
@@ -145,37 +134,43 @@ def write_cached(name: str, values: Mapping[str, Any], newest: int) -> None:
 
 
 def extra_buffers(file: Path, n_gpu_layers: int = 0) -> bool:
-    """Whether a model may be loaded with extra buffers. Tries it out if that is not yet known.
+    """Whether a model may be loaded with extra buffers, by the stored verdict or a child's trial.
 
-    Yes if the child runs longer than TIMEOUT_S. If no child gave a verdict, yes unless the
-    processor has AMX. Raises ModelError if llama.cpp crashes on the model either way.
+    A child that runs longer than TIMEOUT_S counts as surviving. If no child gave a verdict, the
+    answer is yes unless the processor has AMX. Raises ModelError if llama.cpp crashes on the model
+    either way.
     """
-    found = _verdict(_form(file, n_gpu_layers), lambda: _try(file, n_gpu_layers))
+    found = _verdict(
+        _file_digest(file, n_gpu_layers), lambda: _survives_repacked(file, n_gpu_layers)
+    )
     return not _has_amx() if found is None else found
 
 
-def survives(file: Path, mmproj: Path, n_gpu_layers: int = 0) -> None:
+def require_projector_runs(file: Path, mmproj: Path, n_gpu_layers: int = 0) -> None:
     """Raise ModelError if libmtmd crashes on a projector with a model.
 
-    Tries it out if that is not yet known.
+    Tries it out in a child process if the verdict is not stored yet.
     """
     repacked = extra_buffers(file, n_gpu_layers)
 
     def lives() -> bool | None:
-        killer = _killer("vision", str(file), str(mmproj), n_gpu_layers, repacked)
-        if killer:
+        fatal = _fatal_signal("vision", str(file), str(mmproj), n_gpu_layers, repacked)
+        if fatal:
             raise ModelError(
-                f"libmtmd dies ({killer}) of the projector {mmproj} beside {file}: it is damaged, "
+                f"libmtmd dies ({fatal}) of the projector {mmproj} beside {file}: it is damaged, "
                 "or of another model; give the mmproj-….gguf that was published with the model"
             )
-        return True if killer == "" else None
+        return True if fatal == "" else None
 
-    _verdict(f"{_form(file, n_gpu_layers)}+{_form(mmproj, n_gpu_layers)}", lives)
+    _verdict(f"{_file_digest(file, n_gpu_layers)}+{_file_digest(mmproj, n_gpu_layers)}", lives)
 
 
-def _verdict(form: str, judge: Callable[[], bool | None]) -> bool | None:
-    """The stored verdict on a form on this machine, else `judge`'s, which is stored unless None."""
-    key = f"{_machine()} {form}"
+def _verdict(digest: str, judge: Callable[[], bool | None]) -> bool | None:
+    """The stored verdict on a file on this machine, else `judge`'s, which is stored unless None.
+
+    digest: of the file, from `_file_digest`.
+    """
+    key = f"{_machine_digest()} {digest}"
     with _lock:
         if key not in _known:
             kept = _verdicts()
@@ -193,7 +188,9 @@ def _verdict(form: str, judge: Callable[[], bool | None]) -> bool | None:
 
 def summary() -> str:
     """What is known of this processor, in a sentence or two."""
-    here = [yes for key, yes in {**_verdicts(), **_known}.items() if key.split()[0] == _machine()]
+    here = [
+        yes for key, yes in {**_verdicts(), **_known}.items() if key.split()[0] == _machine_digest()
+    ]
     if not here:
         return "not yet tried (the first model that is loaded is)"
     if all(here):
@@ -204,23 +201,26 @@ def summary() -> str:
     )
 
 
-def _try(file: Path, n_gpu_layers: int) -> bool | None:
-    """Whether a child survives with extra buffers; False if only without, None if unknown."""
-    killer = _killer("llama", str(file), n_gpu_layers, True)
-    if not killer:
-        return True if killer == "" else None
-    killer = _killer("llama", str(file), n_gpu_layers, False)
-    if not killer:
+def _survives_repacked(file: Path, n_gpu_layers: int) -> bool | None:
+    """Whether a child survives with extra buffers; None if no child gave a verdict.
+
+    Raises ModelError if a child dies without them, too.
+    """
+    fatal = _fatal_signal("llama", str(file), n_gpu_layers, True)
+    if not fatal:
+        return True if fatal == "" else None
+    fatal = _fatal_signal("llama", str(file), n_gpu_layers, False)
+    if not fatal:
         return False
     raise ModelError(
-        f"llama.cpp dies ({killer}) when it computes {file} on this processor "
+        f"llama.cpp dies ({fatal}) when it computes {file} on this processor "
         f"({processor()[0]}): it was compiled for another one, or with a fault, or the file is "
         f"damaged. Compile it again: {_reinstall()}; or check the file with `edgemem models verify`"
     )
 
 
-def _child(module: str, *arguments: str | int) -> list[str] | None:
-    """The command line of a child that runs `try_out` of a module of this room; None where this
+def _child_command(module: str, *arguments: str | int) -> list[str] | None:
+    """The command line of a child that runs `try_out` of `runtime/MODULE.py`; None where this
     program is no Python interpreter."""
     program = Path(sys.executable or "")
     if getattr(sys, "frozen", False) or not program.stem.lower().startswith(("python", "pypy")):
@@ -229,12 +229,12 @@ def _child(module: str, *arguments: str | int) -> list[str] | None:
     return [str(program), "-I", "-c", _PROGRAM.format(module), *given]
 
 
-def _killer(module: str, *arguments: str | int) -> str | None:
+def _fatal_signal(module: str, *arguments: str | int) -> str | None:
     """The signal or exception that killed a child; empty if it ended well or ran for TIMEOUT_S.
 
     None if it could not be started, was stopped, or failed for another reason.
     """
-    if (command := _child(module, *arguments)) is None:
+    if (command := _child_command(module, *arguments)) is None:
         return None
     quiet: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     try:
@@ -252,7 +252,7 @@ def _killer(module: str, *arguments: str | int) -> str | None:
 
 
 @lru_cache(maxsize=1)
-def _machine() -> str:
+def _machine_digest() -> str:
     """A digest of llama.cpp's libraries, by size and time, and of the processor."""
     spec = find_spec("llama_cpp")
     folder = Path(spec.origin).parent / "lib" if spec and spec.origin else Path()
@@ -261,7 +261,7 @@ def _machine() -> str:
     return _digest([*parts, *processor()])
 
 
-def _form(file: Path, n_gpu_layers: int) -> str:
+def _file_digest(file: Path, n_gpu_layers: int) -> str:
     """A digest of a model's size, its header and n_gpu_layers. Raises ModelError."""
     data = read_only(file)
     return _digest([len(data), hashlib.sha256(data[:_HEAD]).hexdigest(), n_gpu_layers])
@@ -294,5 +294,5 @@ def _digest(parts: Iterable[object]) -> str:
 
 
 def _verdicts() -> dict[str, bool]:
-    """The stored verdicts by machine and form, oldest first."""
+    """The stored verdicts by the digests of machine and file, oldest first."""
     return {key: yes for key, yes in read_cached(_FILE).items() if isinstance(yes, bool)}

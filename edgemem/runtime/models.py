@@ -24,23 +24,9 @@ from edgemem.config import data_dir
 from edgemem.errors import ModelError, ModelNotFound
 from edgemem.runtime.machine import read_cached, write_cached
 
-__all__ = [
-    "DEFAULT_EMBEDDER",
-    "DEFAULT_LLM",
-    "Installed",
-    "ModelEntry",
-    "entry",
-    "find",
-    "installed",
-    "known_sha256",
-    "manifest",
-    "models_dir",
-    "pull",
-    "sha256_of",
-    "user_models_dir",
-    "verify",
-    "whole",
-]
+__all__ = ["DEFAULT_EMBEDDER", "DEFAULT_LLM", "Installed", "ModelEntry", "entry", "find"]
+__all__ += ["installed", "known_sha256", "manifest", "models_dir", "pull", "sha256_of"]
+__all__ += ["user_models_dir", "verified_file", "verify"]
 
 DEFAULT_LLM = "smollm2-135m-instruct-q4_1"
 DEFAULT_EMBEDDER = "minilm-l6-v2-int8"
@@ -163,9 +149,11 @@ def find(name_or_path: str | os.PathLike[str]) -> Path:
     return path
 
 
-def whole(name: str) -> Path:
-    """The file of a manifest's model, its sha256 checked. Raises as `find`, ModelError if it
-    differs."""
+def verified_file(name: str) -> Path:
+    """The file of a manifest's model, once its sha256 is checked.
+
+    Raises as `find`, and ModelError if the sha256 differs.
+    """
     file, wanted = find(name), entry(name).sha256
     if (found := sha256_of(file)) != wanted:
         raise ModelError(
@@ -278,7 +266,7 @@ def _store(
     target: Path,
     progress: Callable[[int, int], None] | None,
 ) -> None:
-    """Write the blocks beside the target, check them, and only then give them its name."""
+    """Write the blocks to a temporary file, check it, and only then rename it to the target."""
     target.parent.mkdir(parents=True, exist_ok=True)
     digest, done = hashlib.sha256(), 0
     with replacing(target) as out:

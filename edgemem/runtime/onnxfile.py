@@ -31,16 +31,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "PRODUCTS",
-    "Expert",
-    "Matrix",
-    "expert",
-    "expert_file",
-    "parameters",
-    "read_expert",
-    "rewritten",
-]
+__all__ = ["PRODUCTS", "Expert", "Matrix", "expert", "expert_file", "parameters", "read_expert"]
+__all__ += ["rewritten"]
 
 Expert = Mapping[str, NDArray[np.float32]]
 """Arrays by name. `0.q.a` (dim, r) and `0.q.b` (r, n) are A and B for the first layer's queries.
@@ -66,7 +58,8 @@ _TENSOR_EXTERNAL, _TENSOR_LOCATION = 13, 14
 _FLOAT, _UINT8, _INT8 = 1, 2, 3  # TensorProto.DataType
 _INT = 2  # AttributeProto.AttributeType
 _IN_FILE = 1  # TensorProto.DataLocation.EXTERNAL
-_MOST, _MOST_INTEGER = 127, 63  # 63: AVX2 adds two uint8 × int8 products in 16 bits, saturated
+_MAX_INT8 = 127
+_MAX_MATMUL_INT8 = 63  # AVX2 adds two uint8 × int8 products in 16 bits, saturated
 _Number = TypeVar("_Number", np.int8, np.uint8, np.float32)
 
 
@@ -85,13 +78,13 @@ class Matrix:
 @dataclass(frozen=True, slots=True)
 class _Field:
     """A field of a protobuf message. start: where its value begins in the file; number: the value
-    of a varint, else 0; whole: the encoded field, with tag and length."""
+    of a varint, else 0; encoded: the field's bytes, with tag and length."""
 
     tag: int
     start: int
     value: memoryview
     number: int
-    whole: memoryview
+    encoded: memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +92,13 @@ class _Node:
     op: bytes
     inputs: list[bytes]
     outputs: list[bytes]
-    whole: bytes
+    encoded: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class _Tensor:
     """An initializer. raw: the bytes of its values, from whichever field; start: where they begin
-    in the file if that is raw_data, else None; whole: the encoded field, empty if it is to be
+    in the file if that is raw_data, else None; encoded: the field's bytes, empty if it is to be
     replaced by a reference to the file."""
 
     name: bytes
@@ -113,7 +106,7 @@ class _Tensor:
     dtype: int
     raw: memoryview
     start: int | None
-    whole: bytes
+    encoded: bytes
 
 
 class _Graph(NamedTuple):
@@ -161,17 +154,18 @@ def rewritten(file: Path, expert: Expert | None = None) -> bytes | None:
     """
     data = memoryview(file.read_bytes())
     graph = _graph(data)
-    added = _add(graph, expert or {})
-    new = _replaced(graph)
+    added = _add_expert(graph, expert or {})
+    new = _rewritten_nodes(graph)
     if not new and not added:
         return None
     parts = [
-        new.get(node.outputs[0], node.whole) if node.outputs else node.whole for node in graph.nodes
+        new.get(node.outputs[0], node.encoded) if node.outputs else node.encoded
+        for node in graph.nodes
     ]
     parts += graph.rest
-    parts += [t.whole or _outside(t, file.name) for t in graph.tensors.values()]
-    others = [bytes(field.whole) for field in _fields(data) if field.tag != _MODEL_GRAPH]
-    return b"".join([*others, _start(_MODEL_GRAPH, sum(map(len, parts))), *parts])
+    parts += [t.encoded or _external_initializer(t, file.name) for t in graph.tensors.values()]
+    others = [bytes(field.encoded) for field in _fields(data) if field.tag != _MODEL_GRAPH]
+    return b"".join([*others, _field_head(_MODEL_GRAPH, sum(map(len, parts))), *parts])
 
 
 def parameters(file: Path) -> dict[str, Matrix | NDArray[np.float32]]:
@@ -184,13 +178,13 @@ def parameters(file: Path) -> dict[str, Matrix | NDArray[np.float32]]:
     found: dict[str, Matrix | NDArray[np.float32]] = {}
     for tensor in graph.tensors.values():
         if tensor.dtype == _FLOAT and tensor.raw:
-            found[_short(tensor.name)] = np.array(_values(tensor, np.float32))
+            found[_parameter_name(tensor.name)] = np.array(_values(tensor, np.float32))
     for node in graph.nodes:
         if node.op == b"Gather" and (of := _int8_weight(node.inputs[0], graph)) is not None:
-            found[_short(node.inputs[0])] = _matrix(*of)
+            found[_parameter_name(node.inputs[0])] = _matrix(*of)
         elif node.op == b"DequantizeLinear" and (rows := _rows(node, graph)) is not None:
             name = graph.made[node.inputs[0]].inputs[0]
-            found[_short(name).removesuffix("_quantized")] = rows
+            found[_parameter_name(name).removesuffix("_quantized")] = rows
     for product in _products(graph):
         found[product.name] = _matrix(product.int8, product.scale)
     return found
@@ -207,7 +201,7 @@ def _rows(node: _Node, graph: _Graph) -> NDArray[np.float32] | None:
     return rows * _values(scale, np.float32)
 
 
-def _short(name: bytes) -> str:
+def _parameter_name(name: bytes) -> str:
     return name.decode().removeprefix("inner.")
 
 
@@ -232,7 +226,7 @@ def _products(graph: _Graph) -> Iterator[_Product]:
             elif integer:
                 found = _integer_weight(of, graph)
             if found is not None:
-                yield _Product(_short(bias.replace(b".bias", b".weight")), *found, integer)
+                yield _Product(_parameter_name(bias.replace(b".bias", b".weight")), *found, integer)
 
 
 def _int8_weight(name: bytes, graph: _Graph) -> tuple[_Tensor, _Tensor] | None:
@@ -262,8 +256,8 @@ def _scaled(graph: _Graph, int8: bytes, scale: bytes) -> tuple[_Tensor, _Tensor]
     return (q, s) if q.raw and s.raw else None
 
 
-def _add(graph: _Graph, expert: Expert) -> bool:
-    """Replace weights by their sums with an expert's products; whether it has any.
+def _add_expert(graph: _Graph, expert: Expert) -> bool:
+    """Replace weights by their sums with an expert's products. Returns whether it has any.
 
     Raises ValueError if the file lacks a weight.
     """
@@ -281,7 +275,9 @@ def _add(graph: _Graph, expert: Expert) -> bool:
         weight *= _values(scale, np.float32)
         weight += a @ b
         largest = np.maximum(weight.max(axis=0), -weight.min(axis=0))
-        steps = np.maximum(largest / (_MOST_INTEGER if integer else _MOST), np.float32(1e-12))
+        steps = np.maximum(
+            largest / (_MAX_MATMUL_INT8 if integer else _MAX_INT8), np.float32(1e-12)
+        )
         weight /= steps
         np.rint(weight, out=weight)
         steps = steps if integer else steps[None]
@@ -290,7 +286,7 @@ def _add(graph: _Graph, expert: Expert) -> bool:
     return bool(places)
 
 
-def _replaced(graph: _Graph) -> dict[bytes, bytes]:
+def _rewritten_nodes(graph: _Graph) -> dict[bytes, bytes]:
     """The new encodings of lookups, matrices and their weights, by the first output of each node.
 
     A node that is no longer needed becomes empty. Adds to the initializers the scales of matrices
@@ -375,7 +371,7 @@ def _graph(data: memoryview) -> _Graph:
             tensor = _tensor(data, part)
             graph.tensors[tensor.name] = tensor
         else:
-            graph.rest.append(bytes(part.whole))
+            graph.rest.append(bytes(part.encoded))
     graph.made.update((node.outputs[0], node) for node in graph.nodes if node.outputs)
     return graph
 
@@ -384,7 +380,7 @@ def _node(data: memoryview, part: _Field) -> _Node:
     texts: dict[int, list[bytes]] = {_NODE_OP: [b""], _NODE_INPUT: [], _NODE_OUTPUT: []}
     for field in _fields(data, part):
         texts.setdefault(field.tag, []).append(bytes(field.value))
-    return _Node(texts[_NODE_OP][-1], texts[_NODE_INPUT], texts[_NODE_OUTPUT], bytes(part.whole))
+    return _Node(texts[_NODE_OP][-1], texts[_NODE_INPUT], texts[_NODE_OUTPUT], bytes(part.encoded))
 
 
 def _tensor(data: memoryview, part: _Field) -> _Tensor:
@@ -398,7 +394,7 @@ def _tensor(data: memoryview, part: _Field) -> _Tensor:
             start, raw = field.start, field.value
         elif field.tag in (_TENSOR_FLOATS, _TENSOR_INTS):
             raw = field.value
-        elif field.tag == _TENSOR_DIMS and field.whole[0] & 7 == 2:  # packed
+        elif field.tag == _TENSOR_DIMS and field.encoded[0] & 7 == 2:  # packed
             at = 0
             while at < len(field.value):
                 size, at = _varint(field.value, at)
@@ -406,21 +402,21 @@ def _tensor(data: memoryview, part: _Field) -> _Tensor:
         elif field.tag == _TENSOR_DIMS:
             shape.append(field.number)
     inside = dtype not in (_INT8, _UINT8) or start is None
-    return _Tensor(name, shape, dtype, raw, start, bytes(part.whole) if inside else b"")
+    return _Tensor(name, shape, dtype, raw, start, bytes(part.encoded) if inside else b"")
 
 
 # -- writing -------------------------------------------------------------------------------------
 
 
-def _number(tag: int, number: int) -> bytes:
+def _varint_field(tag: int, number: int) -> bytes:
     return _base128(tag << 3) + _base128(number)
 
 
-def _bytes(tag: int, value: bytes) -> bytes:
-    return _start(tag, len(value)) + value
+def _bytes_field(tag: int, value: bytes) -> bytes:
+    return _field_head(tag, len(value)) + value
 
 
-def _start(tag: int, length: int) -> bytes:
+def _field_head(tag: int, length: int) -> bytes:
     """The tag and the length before the bytes of a field."""
     return _base128(tag << 3 | 2) + _base128(length)
 
@@ -435,32 +431,34 @@ def _base128(number: int) -> bytes:
 
 def _encoded(op: bytes, inputs: list[bytes], output: bytes, **attributes: int) -> bytes:
     """A node of a graph."""
-    node = b"".join(_bytes(_NODE_INPUT, name) for name in inputs)
-    node += _bytes(_NODE_OUTPUT, output) + _bytes(_NODE_OP, op)
+    node = b"".join(_bytes_field(_NODE_INPUT, name) for name in inputs)
+    node += _bytes_field(_NODE_OUTPUT, output) + _bytes_field(_NODE_OP, op)
     for name, value in attributes.items():
-        attribute = _bytes(1, name.encode()) + _number(3, value) + _number(20, _INT)
-        node += _bytes(_NODE_ATTRIBUTE, attribute)
-    return _bytes(_GRAPH_NODE, node)
+        attribute = (
+            _bytes_field(1, name.encode()) + _varint_field(3, value) + _varint_field(20, _INT)
+        )
+        node += _bytes_field(_NODE_ATTRIBUTE, attribute)
+    return _bytes_field(_GRAPH_NODE, node)
 
 
 def _initializer(name: bytes, values: NDArray[Any], dtype: int) -> _Tensor:
     """A new initializer, little-endian."""
     raw = values.tobytes()
-    head = _head(name, list(values.shape), dtype) + _start(_TENSOR_RAW, len(raw))
-    whole = b"".join([_start(_GRAPH_INITIALIZER, len(head) + len(raw)), head, raw])
-    return _Tensor(name, list(values.shape), dtype, memoryview(whole)[-len(raw) :], None, whole)
+    head = _tensor_header(name, list(values.shape), dtype) + _field_head(_TENSOR_RAW, len(raw))
+    encoded = b"".join([_field_head(_GRAPH_INITIALIZER, len(head) + len(raw)), head, raw])
+    return _Tensor(name, list(values.shape), dtype, memoryview(encoded)[-len(raw) :], None, encoded)
 
 
-def _outside(tensor: _Tensor, file: str) -> bytes:
+def _external_initializer(tensor: _Tensor, file: str) -> bytes:
     """An initializer whose values are looked up in a file."""
     place = {"location": file, "offset": tensor.start, "length": len(tensor.raw)}
-    whole = _head(tensor.name, tensor.shape, tensor.dtype)
+    encoded = _tensor_header(tensor.name, tensor.shape, tensor.dtype)
     for key, value in place.items():
-        pair = _bytes(1, key.encode()) + _bytes(2, str(value).encode())
-        whole += _bytes(_TENSOR_EXTERNAL, pair)
-    return _bytes(_GRAPH_INITIALIZER, whole + _number(_TENSOR_LOCATION, _IN_FILE))
+        pair = _bytes_field(1, key.encode()) + _bytes_field(2, str(value).encode())
+        encoded += _bytes_field(_TENSOR_EXTERNAL, pair)
+    return _bytes_field(_GRAPH_INITIALIZER, encoded + _varint_field(_TENSOR_LOCATION, _IN_FILE))
 
 
-def _head(name: bytes, shape: list[int], dtype: int) -> bytes:
-    sizes = b"".join(_number(_TENSOR_DIMS, size) for size in shape)
-    return sizes + _number(_TENSOR_TYPE, dtype) + _bytes(_TENSOR_NAME, name)
+def _tensor_header(name: bytes, shape: list[int], dtype: int) -> bytes:
+    sizes = b"".join(_varint_field(_TENSOR_DIMS, size) for size in shape)
+    return sizes + _varint_field(_TENSOR_TYPE, dtype) + _bytes_field(_TENSOR_NAME, name)

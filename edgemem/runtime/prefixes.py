@@ -25,7 +25,7 @@ What is reused must equal what a fresh context would compute, bit for bit:
   the window gave other logits once restored, without an error, so no such state is stored. In the
   context itself the window's cache has its full size (llama.py), and any tail may be cut.
 
-After each cut and each restored state, `_whole` checks what llama.cpp really holds.
+After each cut and each restored state, `_matches_context` checks what llama.cpp really holds.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ from numpy.typing import NDArray
 from edgemem import cachefile
 from edgemem.errors import ModelError
 from edgemem.runtime import llama
-from edgemem.runtime.adapters import Adapters, Set
+from edgemem.runtime.adapters import Adapters, AdapterSet
 from edgemem.runtime.generation import Reason
-from edgemem.runtime.vision import Vision, part_of, places
+from edgemem.runtime.vision import Vision, part_of, token_positions
 
 __all__ = ["Prefixes", "describe", "read", "write"]
 
 MAX_FILES = 12
 
 Tokens = Sequence[int]  # below 0: of an image
-_Slot = tuple[str, Set]  # a stage, and its adapter set
+_Slot = tuple[str, AdapterSet]  # a stage, and its adapter set
 
 
 class Prefixes:
@@ -108,8 +108,8 @@ class Prefixes:
         return tuple(notes)
 
     def rewind(self, length: int) -> bool:
-        """Drop all tokens but the first, to go on in another way. Returns False if the model's
-        state is recurrent and cannot."""
+        """Keep only the first `length` tokens. Returns False, and drops none, if the model's state
+        is recurrent."""
         if self._cuttable:
             self._cut(length)
         return self._cuttable
@@ -120,8 +120,8 @@ class Prefixes:
         return sum(state.nbytes for _, state in list(self._saved.values()))
 
     def has(self, stage: str, beginning: Tokens) -> bool:
-        """Whether the context or a stored state of the stage's adapter set begins so, but for the
-        two tokens decoded anew."""
+        """Whether the context, or a stored state of the stage's adapter set, begins with these
+        tokens, except for the last two, which are decoded anew."""
         sought, members = list(beginning[:-2]), self._adapters.set_of(stage)
         kept = [held for (_, of), (held, _) in self._saved.items() if of == members]
         if self._cuttable:
@@ -131,17 +131,17 @@ class Prefixes:
         return any(held[: len(sought)] == sought for held in kept)
 
     def keepable(self, beginning: Tokens) -> Tokens:
-        """The longest part of prompts' common beginning that can be stored and continued."""
+        """The longest part of a beginning that can be stored, and continued by any prompt."""
         length = len(beginning)
         if not self._cuttable and length > 2:
             length -= 2  # the last two may be other tokens once more text follows
-        return beginning[: _between_images(beginning, min(length, self._window or length))]
+        return beginning[: _cut_between_images(beginning, min(length, self._window or length))]
 
     def keep(self) -> None:
         """Store a copy of the context's state, if a prompt that continues it would destroy it."""
         if not self._cuttable:
             self._cut(self._reusable)
-            self._put_away()
+            self._store_state()
 
     def enter(self, stage: str, prompt: Tokens) -> int:
         """Prepare the context for a stage's prompt. Returns how many of its tokens are there.
@@ -152,7 +152,7 @@ class Prefixes:
         slot = (stage, members := self._adapters.set_of(stage))
         if slot != self._slot:
             if self._cuttable:
-                self._put_away()
+                self._store_state()
             if members != self._slot[1]:
                 self._clear()
             self._slot = slot
@@ -165,24 +165,24 @@ class Prefixes:
         if self._cuttable:
             self._saved.pop(slot, None)  # the context now holds the stage's latest state
         self._cut(self._usable(self.held, prompt))
-        self._reusable = _sound(prompt)
+        self._reusable = _until_lone_token(prompt)
         return len(self.held)
 
     def decode(
         self,
         tokens: Tokens,
-        over: Callable[[], Reason | None] = lambda: None,
+        interrupted: Callable[[], Reason | None] = lambda: None,
         *,
         every: bool = False,
     ) -> Reason | None:
         """Append tokens to the sequence; logits are computed for the last one, or for every one.
 
-        over: called between batches; if it gives a reason, decoding ends there and returns it.
+        interrupted: called between batches; if it gives a reason, decoding ends and returns it.
         Raises ModelError.
         """
         done = 0
         for part in _batches(tokens):
-            if done and (reason := over()) is not None:
+            if done and (reason := interrupted()) is not None:
                 return reason
             self._adapters.use(self._slot[1])
             if part[0] < 0:
@@ -225,7 +225,7 @@ class Prefixes:
         self._clear()
         if self._lib.llama_state_seq_set_data(self._context, _pointer(state), len(state), 0):
             self._append(held)
-            if self._whole():
+            if self._matches_context():
                 return True
         self._clear()
         return False
@@ -252,13 +252,13 @@ class Prefixes:
         Always calls llama.cpp: an interrupted decode may have left more than `held`.
         """
         if length < len(self.held):
-            del self.held[_between_images(self.held, length) :]
+            del self.held[_cut_between_images(self.held, length) :]
             self._next = _positions(self.held)
         removed = self._lib.llama_memory_seq_rm(self._memory, 0, self._next, -1)
-        if not (removed and self._whole()):
+        if not (removed and self._matches_context()):
             self._clear()
 
-    def _whole(self) -> bool:
+    def _matches_context(self) -> bool:
         """Whether llama.cpp has every token of `held` and no other."""
         first = self._lib.llama_memory_seq_pos_min(self._memory, 0)
         last = self._lib.llama_memory_seq_pos_max(self._memory, 0)
@@ -273,7 +273,7 @@ class Prefixes:
         common = _reusable(held, prompt)
         return common if self._cuttable or common == len(held) else 0
 
-    def _put_away(self) -> None:
+    def _store_state(self) -> None:
         """Store a copy of the context's state, after cutting the context to what can be saved."""
         if self._window:
             self._cut(self._window)
@@ -301,11 +301,13 @@ def _runs(prompt: Tokens) -> Iterator[tuple[int, int]]:
 def _reusable(held: Tokens, prompt: Tokens) -> int:
     """How many of the held tokens a prompt can reuse so that no other token is decoded alone."""
     common = 0
-    for ours, theirs in zip(held, prompt[: min(_sound(prompt), len(prompt) - 1)], strict=False):
+    for ours, theirs in zip(
+        held, prompt[: min(_until_lone_token(prompt), len(prompt) - 1)], strict=False
+    ):
         if ours != theirs:
             break
         common += 1
-    common = _between_images(prompt, common)
+    common = _cut_between_images(prompt, common)
     alone = any(start < common == end - 1 for start, end in _runs(prompt))
     return common - alone
 
@@ -316,10 +318,10 @@ def _shows_images(tokens: Tokens) -> bool:
 
 def _positions(tokens: Tokens) -> int:
     """How many positions tokens take: fewer than tokens if images have two dimensions (M-RoPE)."""
-    return sum(map(places, tokens)) if _shows_images(tokens) else len(tokens)
+    return sum(map(token_positions, tokens)) if _shows_images(tokens) else len(tokens)
 
 
-def _between_images(prompt: Tokens, length: int) -> int:
+def _cut_between_images(prompt: Tokens, length: int) -> int:
     """The largest length, at most this one, that does not end within a part of an image."""
     part = part_of(prompt[length]) if length < len(prompt) else 0
     while part and length and part_of(prompt[length - 1]) == part:
@@ -327,8 +329,8 @@ def _between_images(prompt: Tokens, length: int) -> int:
     return length
 
 
-def _sound(prompt: Tokens) -> int:
-    """How many tokens come before the first that has to be decoded alone."""
+def _until_lone_token(prompt: Tokens) -> int:
+    """How many tokens come before the first one that must be decoded alone."""
     return next((start for start, end in _runs(prompt) if end - start == 1), len(prompt))
 
 

@@ -26,17 +26,8 @@ from edgemem.errors import InputError, ModelError
 from edgemem.runtime import llama, models
 from edgemem.runtime.machine import cores
 
-__all__ = [
-    "FORMS",
-    "Speed",
-    "Tuning",
-    "choose_file",
-    "measure",
-    "requantise",
-    "source_sha256",
-    "stored",
-    "tune",
-]
+__all__ = ["FORMS", "Speed", "Tuning", "choose_file", "measure", "requantise", "source_sha256"]
+__all__ += ["stored", "tune"]
 
 # llama.cpp's number of each. Q4_0 is faster still, but often chooses other tokens: `tune` does not
 # use it.
@@ -137,7 +128,7 @@ def tune(progress: Progress | None = None, *, budget_s: float = BUDGET_S) -> Tun
     of decode. More threads must gain a tenth, and so must a file other than the source.
     Raises ModelNotFound, and ModelError if the model is damaged or the file cannot be stored.
     """
-    source = models.whole(models.DEFAULT_LLM)
+    source = models.verified_file(models.DEFAULT_LLM)
     path = _path(source)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -199,7 +190,7 @@ def choose(speeds: Sequence[Speed]) -> tuple[str, int, int]:
 
 
 def requantise(source: Path, target: Path, form: str) -> None:
-    """Write a GGUF model in another form; the same bytes whatever the number of threads.
+    """Write a GGUF model in another quantisation. The number of threads does not change its bytes.
 
     form: a key of FORMS. Raises InputError on another, ModelError if llama.cpp cannot do it.
     """

@@ -37,17 +37,8 @@ from edgemem.runtime import llama
 from edgemem.runtime.gguf import Header, open_header
 from edgemem.runtime.vocabulary import CLOSED, Pixels
 
-__all__ = [
-    "Seen",
-    "Vision",
-    "check_projector",
-    "engine_bytes",
-    "part_of",
-    "places",
-    "projector_type",
-    "try_out",
-    "width_of",
-]
+__all__ = ["ImageTokens", "Vision", "check_projector", "engine_bytes", "part_of", "projector_type"]
+__all__ += ["token_positions", "try_out", "width_of"]
 
 KEPT_BYTES = 16_000_000  # of cached image embeddings: eight of 448 × 448 for a 0.5B model
 MAX_SIDE = 8192  # pixels
@@ -85,8 +76,8 @@ def part_of(token: int) -> int:
     return -token >> 32 if token < 0 else 0
 
 
-def places(token: int) -> int:
-    """How many positions a token takes; an image part's are all counted for its first token."""
+def token_positions(token: int) -> int:
+    """How many positions a token takes. The first token of an image part counts for all of it."""
     if token >= 0:
         return 1
     return 0 if -token & 0xFFFF else -token >> 16 & 0xFFFF
@@ -96,10 +87,13 @@ def places(token: int) -> int:
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
-class Seen:
-    """An image as a model reads it. tokens: of text and image, in order. first: number of the first
-    part. chunks: libmtmd's chunk of each part, with pixels until it is encoded. embeddings: of each
-    part (n_tokens, n_embd) float32; empty until they are computed."""
+class ImageTokens:
+    """An image as a model reads it.
+
+    tokens: of text and image, in order. first: the number of the first part. chunks: libmtmd's
+    chunk of each part, with pixels until it is encoded. embeddings: (n_tokens, n_embd) float32 of
+    each part; empty until they are computed.
+    """
 
     tokens: list[int]
     first: int
@@ -135,8 +129,10 @@ class Vision:
         self._lock = threading.Lock()
         self._numbers: dict[tuple[str, int], int] = {}  # of first parts, by `see`'s key
         self._last = 0
-        self._pictures: weakref.WeakValueDictionary[int, Seen] = weakref.WeakValueDictionary()
-        self._kept: OrderedDict[tuple[str, int], Seen] = OrderedDict()
+        self._pictures: weakref.WeakValueDictionary[int, ImageTokens] = (
+            weakref.WeakValueDictionary()
+        )
+        self._kept: OrderedDict[tuple[str, int], ImageTokens] = OrderedDict()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -154,13 +150,13 @@ class Vision:
         chunks = [chunk for picture in list(self._kept.values()) for chunk in picture.chunks]
         return 4 * self._width * sum(chunk.n_tokens for chunk in chunks)
 
-    def see(self, pixels: Pixels, most: int) -> Seen:
+    def see(self, pixels: Pixels, most: int) -> ImageTokens:
         """An image and its tokens. The image is scaled down until these are at most `most`.
 
         The scaling stops at 32 pixels. pixels: (height, width, 3) uint8, 1 to 8192 on a side.
         Raises InputError on other pixels, ModelError if the model cannot read the image.
         """
-        _check(pixels)
+        _check_pixels(pixels)
         digest = hashlib.sha256(f"{pixels.shape}".encode())
         digest.update(np.ascontiguousarray(pixels).data)
         key = digest.hexdigest(), most
@@ -197,7 +193,7 @@ class Vision:
                 f"{llama.last_errors()})"
             )
 
-    def embeddings(self, picture: Seen) -> list[NDArray[np.float32]]:
+    def embeddings(self, picture: ImageTokens) -> list[NDArray[np.float32]]:
         """The embeddings of each part of an image, (n_tokens, n_embd) float32."""
         if not picture.embeddings:
             self._encode(picture)
@@ -225,10 +221,12 @@ class Vision:
         if handle:
             self._lib.mtmd_free(handle)
 
-    def _read(self, pixels: Pixels, key: tuple[str, int]) -> Seen:
+    def _read(self, pixels: Pixels, key: tuple[str, int]) -> ImageTokens:
         texts_and_chunks = self._chunks(pixels)
         most = key[1]
-        while (n := _count(texts_and_chunks)) > most and max(pixels.shape[:2]) > _SMALLEST_SIDE:
+        while (n := _count_tokens(texts_and_chunks)) > most and max(
+            pixels.shape[:2]
+        ) > _SMALLEST_SIDE:
             pixels = _smaller(pixels, max(0.5, 0.95 * math.sqrt(most / n)))
             texts_and_chunks = self._chunks(pixels)
         chunks = [chunk for chunk in texts_and_chunks if isinstance(chunk, _Chunk)]
@@ -249,7 +247,7 @@ class Vision:
                 tokens += _tokens_of(next(number), found.n_pos, found.n_tokens)
             else:
                 tokens += found
-        picture = Seen(tokens, first, chunks)
+        picture = ImageTokens(tokens, first, chunks)
         self._pictures.update(dict.fromkeys(numbers, picture))
         return picture
 
@@ -287,7 +285,7 @@ class Vision:
         tokens = self._lib.mtmd_input_chunk_get_tokens_text(chunk, ctypes.byref(count))
         return [int(tokens[k]) for k in range(count.value)]
 
-    def _encode(self, picture: Seen) -> None:
+    def _encode(self, picture: ImageTokens) -> None:
         found = []
         for chunk in picture.chunks:
             llama.forget_errors()
@@ -315,11 +313,11 @@ class _Chunk:
         weakref.finalize(self, lib.mtmd_input_chunk_free, pointer)
 
 
-def _count(found: list[_Chunk | list[int]]) -> int:
+def _count_tokens(found: list[_Chunk | list[int]]) -> int:
     return sum(f.n_tokens if isinstance(f, _Chunk) else len(f) for f in found)
 
 
-def _check(pixels: Pixels) -> None:
+def _check_pixels(pixels: Pixels) -> None:
     shape, dtype = getattr(pixels, "shape", None), getattr(pixels, "dtype", None)
     allowed = shape is not None and len(shape) == 3 and shape[2] == 3
     if not allowed or dtype != np.uint8 or not 1 <= min(shape) <= max(shape) <= MAX_SIDE:  # type: ignore[arg-type]
@@ -361,7 +359,7 @@ def check_projector(file: Path, width: int | None = None) -> Header:
     read images one by one.
     """
     header, data = open_header(file, _ADVICE)
-    if wrong := _wrong(header, len(data), width):
+    if wrong := _fault(header, len(data), width):
         raise ModelError(f"{file} cannot be a projector of this model: {wrong}; {_ADVICE}")
     if (kind := projector_type(header)) in _NOT_ALONE:
         raise ModelError(
@@ -387,7 +385,7 @@ def width_of(model: Path) -> int:
     return width
 
 
-def _wrong(header: Header, size: int, width: int | None) -> str:
+def _fault(header: Header, size: int, width: int | None) -> str:
     """What is wrong with a projector's file of `size` bytes; empty if nothing is.
 
     Includes each size that would make libmtmd abort, divide by zero, or never end.
@@ -417,8 +415,11 @@ def _wrong(header: Header, size: int, width: int | None) -> str:
 
 
 def engine_bytes(file: Path, mmproj: Path | None, choice: Choice) -> dict[str, int]:
-    """As `llama.engine_bytes`, with a part `projector` for its weights, which are not mapped, the
-    buffers of an image's computation, and the cached embeddings."""
+    """As `llama.engine_bytes`, with a part `projector` if there is one.
+
+    It counts the projector's weights, which are not mapped, the buffers that encode an image, and
+    the cached embeddings.
+    """
     parts = llama.engine_bytes(file, choice)
     if mmproj is None:
         return parts
@@ -449,7 +450,7 @@ def try_out(model_file: str, mmproj: str, n_gpu_layers: int, extra_buffers: bool
     vision = Vision(model, context, Path(mmproj), n_threads=2, n_gpu_layers=n_gpu_layers)
     picture, position = vision.see(np.zeros((48, 64, 3), np.uint8), 256), 0
     for token in picture.tokens:
-        if token < 0 and places(token):
+        if token < 0 and token_positions(token):
             vision.decode(token, position)
-            position += places(token)
+            position += token_positions(token)
     llama.library().llama_synchronize(context)

@@ -22,15 +22,7 @@ from edgemem.errors import InputError, ModelError
 from edgemem.inputs import THOUGHT_TAGS, utf8
 from edgemem.runtime import llama
 
-__all__ = [
-    "CLOSED",
-    "NO_PROJECTOR",
-    "Content",
-    "Pixels",
-    "Prompt",
-    "Vocabulary",
-    "vocabulary_of",
-]
+__all__ = ["CLOSED", "NO_PROJECTOR", "Content", "Pixels", "Prompt", "Vocabulary", "vocabulary_of"]
 
 Pixels = NDArray[np.uint8]
 """An image: (height, width, 3), red, green and blue."""
@@ -69,7 +61,7 @@ class Vocabulary:
         self._template = self._read_template(model)
         attributes = [lib.llama_vocab_get_attr(self.handle, t) for t in range(self.size)]
         self._control = self._control_pattern(attributes)
-        self._apart = self._cuts_at_spaces(model, attributes)
+        self._splits_at_spaces = self._tokens_split_at_spaces(model, attributes)
         self._words: dict[str, list[int]] = {}
         tags = {tag: self._tokens(tag, special=True) for tag in THOUGHT_TAGS}
         self._tags = {found[0]: tag.encode() for tag, found in tags.items() if len(found) == 1}
@@ -115,7 +107,7 @@ class Vocabulary:
     def tokenize(self, text: str, *, special: bool = False) -> list[int]:
         """See Engine.tokenize."""
         utf8(text)  # so that an error names a character of the whole text
-        if special or not self._apart:
+        if special or not self._splits_at_spaces:
             return self._tokens(text, special)
         return self._tokens_by_words(text)
 
@@ -263,7 +255,7 @@ class Vocabulary:
         raw = self._lib.llama_vocab_get_text(self.handle, token)
         return raw.decode("utf-8", "replace") if raw else ""
 
-    def _cuts_at_spaces(self, model: Any, attributes: Sequence[int]) -> bool:
+    def _tokens_split_at_spaces(self, model: Any, attributes: Sequence[int]) -> bool:
         """Whether a text's tokens are those of its words, each taken with the space before it."""
         name = ctypes.create_string_buffer(32)
         self._lib.llama_model_meta_val_str(model, b"tokenizer.ggml.pre", name, len(name))

@@ -37,16 +37,8 @@ from edgemem.memory import Memory
 from edgemem.server import memories, openai_api
 from edgemem.server.service import Limits, Refusal, Service, refusal_of, service_of
 
-__all__ = [
-    "app",
-    "host_allowed",
-    "is_loopback",
-    "load_token",
-    "protocol",
-    "require_safe",
-    "serve",
-    "token_file",
-]
+__all__ = ["app", "host_allowed", "is_loopback", "load_token", "protocol", "require_safe", "serve"]
+__all__ += ["token_file"]
 
 
 def app(
@@ -130,7 +122,7 @@ async def _healthz(_request: Request) -> Response:
 
 async def _metrics(request: Request) -> Response:
     service = service_of(request)
-    text = await service.apart(service.metrics_text)
+    text = await service.in_thread(service.metrics_text)
     return PlainTextResponse(
         text, headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"}
     )
@@ -403,10 +395,10 @@ def protocol(limits: Limits) -> type[asyncio.Protocol]:
     uvicorn itself has no limit of connections, and waits for ever for a request's head and for a
     client to read its answer.
     """
-    return type("Limited", (_Polite,), {"_limits": limits})
+    return type("Limited", (_LimitedProtocol,), {"_limits": limits})
 
 
-class _Polite(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+class _LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     """See `protocol`."""
 
     _limits: Limits

@@ -135,14 +135,15 @@ class _Tools:
             entity, **self._scope, at=at, include_invalid=include_invalid
         )
         return {
-            "relations": [_filled(relation.to_dict(), without=self._scope) for relation in found]
+            "relations": [_nonempty(relation.to_dict(), without=self._scope) for relation in found]
         }
 
     def get_memory(self, memory_id: str) -> dict[str, Any]:
         """One memory by its id: its whole text, its metadata, and its history, oldest first."""
         item = self._existing(memory_id)
         history = [
-            _filled(change, without=("id", "memory_id")) for change in self._memory.history(item.id)
+            _nonempty(change, without=("id", "memory_id"))
+            for change in self._memory.history(item.id)
         ]
         return {**self._rows([item])[0], "memory": item.memory, "history": history}
 
@@ -229,21 +230,21 @@ def _answering(tool: Callable[..., dict[str, Any]]) -> Callable[..., str]:
     """A tool whose result is compact JSON, and whose errors reach the model."""
 
     @wraps(tool)
-    def told(*args: Any, **kwargs: Any) -> str:
+    def answer(*args: Any, **kwargs: Any) -> str:
         try:
             result = tool(*args, **kwargs)
         except (EdgememError, TypeError) as exc:  # the SDK hides the text of other errors
             raise ToolError(str(exc)) from exc
         return json.dumps(result, ensure_ascii=False, separators=(",", ":"))
 
-    return told
+    return answer
 
 
 def _row(item: MemoryItem, over: Sequence[str]) -> dict[str, Any]:
     """What a model needs of a memory. over: the facts of its turn that have ended."""
     row = {
         "id": item.id,
-        "memory": _cut(item.memory),
+        "memory": _shortened(item.memory),
         "kind": item.kind,
         "when": local_time(item.valid_from or item.created_at)[:16],
         "ended": item.valid_to and local_time(item.valid_to)[:16],
@@ -252,19 +253,19 @@ def _row(item: MemoryItem, over: Sequence[str]) -> dict[str, Any]:
         "metadata": dict(item.metadata),
         "score": round(item.score, 2) if isinstance(item, Hit) else None,
     }
-    return _filled(row)
+    return _nonempty(row)
 
 
 def _event(change: Change) -> dict[str, Any]:
-    return {"id": change.id, "memory": _cut(change.memory), "event": change.event}
+    return {"id": change.id, "memory": _shortened(change.memory), "event": change.event}
 
 
-def _filled(row: dict[str, Any], without: Iterable[str] = ()) -> dict[str, Any]:
+def _nonempty(row: dict[str, Any], without: Iterable[str] = ()) -> dict[str, Any]:
     left_out = set(without)
     return {k: v for k, v in row.items() if v not in (None, [], {}) and k not in left_out}
 
 
-def _cut(text: str) -> str:
+def _shortened(text: str) -> str:
     if len(text) <= _SHOWN_CHARS:
         return text
     return f"{text[:_SHOWN_CHARS]}… ({len(text)} characters; get_memory gives all)"

@@ -31,7 +31,7 @@ from edgemem.server.service import (
     json_object,
     service_of,
     strings,
-    whole,
+    whole_number,
     wrong,
 )
 from edgemem.store import images
@@ -53,7 +53,7 @@ Ask = Callable[[Service, dict[str, Any]], Any]
 ROUTES: list[Route] = []
 
 
-def _from_store(method: str, path: str) -> Callable[[Ask], Ask]:
+def _store_route(method: str, path: str) -> Callable[[Ask], Ask]:
     """Registers a function as a route. Its result is the JSON answer; it runs in a store thread.
 
     The function gets the fields of the body (POST, PUT) or of the query, and those of the path.
@@ -65,7 +65,7 @@ def _from_store(method: str, path: str) -> Callable[[Ask], Ask]:
             given = await json_object(request) if with_body else dict(request.query_params)
             given |= request.path_params
             service = service_of(request)
-            return JSONResponse(await service.apart(lambda: ask(service, given)))
+            return JSONResponse(await service.in_thread(lambda: ask(service, given)))
 
         ROUTES.append(Route(path, endpoint, methods=[method]))
         return ask
@@ -99,21 +99,21 @@ async def _add(request: Request) -> Response:
 
     if infer:
         return JSONResponse(await service.in_engine(work, request.receive))
-    return JSONResponse(await service.apart(work))
+    return JSONResponse(await service.in_thread(work))
 
 
 ROUTES.append(Route("/memories", _add, methods=["POST"]))
 
 
-@_from_store("GET", "/memories")
+@_store_route("GET", "/memories")
 def _get_all(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """GET /memories?user_id=…: the memories of a scope, by created_at, oldest first."""
     scope = _scope(given)
-    top_k = whole(given.get("top_k") or given.get("limit") or str(_LISTED), "top_k")
+    top_k = whole_number(given.get("top_k") or given.get("limit") or str(_LISTED), "top_k")
     return service.memory.get_all(**scope, top_k=top_k, at=given.get("at") or None).to_dict()
 
 
-@_from_store("POST", "/search")
+@_store_route("POST", "/search")
 def _search(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """POST /search: query, or image (a data URI); ids, filters, top_k, threshold, explain, at."""
     image = field(given, "image", str)
@@ -134,21 +134,21 @@ def _search(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     return hits.to_dict()
 
 
-@_from_store("GET", "/relations")
+@_store_route("GET", "/relations")
 def _relations(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """GET /relations?user_id=…&entity=…&at=…: relations, in mem0's shape."""
     over = given.get("include_invalid") in ("true", "1")
-    return _told_of(service.memory, given, _scope(given), include_invalid=over)
+    return _relations_json(service.memory, given, _scope(given), include_invalid=over)
 
 
-def _told_of(
+def _relations_json(
     memory: Memory, given: dict[str, Any], scope: dict[str, Any], *, include_invalid: bool
 ) -> dict[str, Any]:
     at, entity = given.get("at") or None, given.get("entity") or None
     return memory.relations(entity, **scope, at=at, include_invalid=include_invalid).to_dict()
 
 
-@_from_store("GET", "/memories/{id}")
+@_store_route("GET", "/memories/{id}")
 def _get(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """GET /memories/{id}."""
     return _existing(service, given["id"]).to_dict()
@@ -158,7 +158,7 @@ async def _image(request: Request) -> Response:
     """GET /images/{id}, /images/{id}/thumbnail: the bytes of a stored image."""
     service, id = service_of(request), request.path_params["id"]
     small = request.url.path.endswith("/thumbnail")
-    found = await service.apart(lambda: service.memory.image(id, thumbnail_only=small))
+    found = await service.in_thread(lambda: service.memory.image(id, thumbnail_only=small))
     if found is None:
         raise Refusal(f"there is no image with the id {shown(id)}", 404)
     if small:
@@ -169,7 +169,7 @@ async def _image(request: Request) -> Response:
 ROUTES += [Route(f"/images/{{id}}{end}", _image, methods=["GET"]) for end in ("", "/thumbnail")]
 
 
-@_from_store("PUT", "/memories/{id}")
+@_store_route("PUT", "/memories/{id}")
 def _update(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """PUT /memories/{id}: replaces the text, and the metadata if given."""
     text = field(given, "text", str)
@@ -180,14 +180,14 @@ def _update(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     return {"message": "Memory updated successfully!"}
 
 
-@_from_store("DELETE", "/memories/{id}")
+@_store_route("DELETE", "/memories/{id}")
 def _delete(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """DELETE /memories/{id}: removes a memory from all answers; its history stays."""
     service.memory.delete(_existing(service, given["id"]).id)
     return {"message": "Memory deleted successfully"}
 
 
-@_from_store("DELETE", "/memories")
+@_store_route("DELETE", "/memories")
 def _delete_all(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """DELETE /memories?user_id=…: every memory of a scope. What else is given is refused."""
     if unknown := sorted(given.keys() - {*_IDS}):  # a misspelt id would delete more than was meant
@@ -196,7 +196,7 @@ def _delete_all(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     return {"message": "All relevant memories deleted"}
 
 
-@_from_store("GET", "/memories/{id}/history")
+@_store_route("GET", "/memories/{id}/history")
 def _history(service: Service, given: dict[str, Any]) -> list[dict[str, Any]]:
     """GET /memories/{id}/history: the changes of a memory, also of a deleted one."""
     rows = service.memory.history(given["id"])
@@ -219,7 +219,7 @@ async def _reset(request: Request) -> Response:
         service.on_erase([turn.content for turn in service.memory.store.recent_turns(limit=None)])
         service.memory.reset()
 
-    await service.apart(reset)
+    await service.in_thread(reset)
     return JSONResponse({"message": "All memories reset"})
 
 
@@ -244,15 +244,15 @@ def _scope(given: Mapping[str, Any], *, needed: bool = True) -> dict[str, Any]:
     return scope
 
 
-def _whose(given: Mapping[str, Any]) -> Scope:
-    """Returns the scope that the inspector shows: everybody's, if no id is given."""
+def _shown_scope(given: Mapping[str, Any]) -> Scope:
+    """Returns the scope that the inspector shows. Without an id it includes everybody."""
     return Scope(*(given.get(name) or None for name in _IDS))
 
 
 # -- what the inspector asks for -------------------------------------------------------------------
 
 
-@_from_store("GET", "/inspect/overview")
+@_store_route("GET", "/inspect/overview")
 def _overview(service: Service, _given: dict[str, Any]) -> dict[str, Any]:
     """GET /inspect/overview: counts, the owners of memories, and the configured cloud."""
     memory = service.memory
@@ -267,23 +267,23 @@ def _overview(service: Service, _given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@_from_store("GET", "/inspect/memories")
+@_store_route("GET", "/inspect/memories")
 def _browsed(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """GET /inspect/memories?user_id=…&kind=…&state=…&limit=…&after=…: the latest first.
 
     after: the `next` of the page before, which is null on the last one.
     """
-    limit = whole(given.get("limit") or str(_SHOWN), "limit")
+    limit = whole_number(given.get("limit") or str(_SHOWN), "limit")
     time, _, row = (given.get("after") or "").rpartition(" ")
     if not 1 <= limit <= _MOST:
         raise wrong("limit", limit, f"give 1 to {_MOST}")
     found = browse(
         service.memory.store,
-        _whose(given),
+        _shown_scope(given),
         kind=given.get("kind") or None,
         state=given.get("state") or "live",
         limit=limit + 1,
-        after=(time, whole(row, "after")) if time else None,
+        after=(time, whole_number(row, "after")) if time else None,
     )
     ends = found[limit - 1].place if len(found) > limit else None
     return {
@@ -292,7 +292,7 @@ def _browsed(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@_from_store("GET", "/inspect/memories/{id}")
+@_store_route("GET", "/inspect/memories/{id}")
 def _inspected(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """GET /inspect/memories/{id}: a memory, even a deleted one, its turns and its history.
 
@@ -325,20 +325,20 @@ def _of_image(memory: Memory, item: MemoryItem) -> dict[str, Any]:
     }
 
 
-@_from_store("GET", "/inspect/entities")
+@_store_route("GET", "/inspect/entities")
 def _entities(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """GET /inspect/entities?user_id=…: the known entities, those with most relations first."""
-    found = entities(service.memory.store, _whose(given), _MOST + 1)
+    found = entities(service.memory.store, _shown_scope(given), _MOST + 1)
     return {"results": found[:_MOST], "more": len(found) > _MOST}
 
 
-@_from_store("GET", "/inspect/relations")
+@_store_route("GET", "/inspect/relations")
 def _all_relations(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """GET /inspect/relations?entity=…: also invalidated ones; of everybody if no id is given."""
-    return _told_of(service.memory, given, asdict(_whose(given)), include_invalid=True)
+    return _relations_json(service.memory, given, asdict(_shown_scope(given)), include_invalid=True)
 
 
-@_from_store("GET", "/inspect/pending")
+@_store_route("GET", "/inspect/pending")
 def _pending(service: Service, _given: dict[str, Any]) -> dict[str, Any]:
     """GET /inspect/pending: turns whose facts are not extracted yet, with the last error."""
     waiting = service.memory.pending()
@@ -356,14 +356,14 @@ def _pending(service: Service, _given: dict[str, Any]) -> dict[str, Any]:
     return {"results": rows, "total": len(waiting)}
 
 
-@_from_store("GET", "/inspect/receipts")
+@_store_route("GET", "/inspect/receipts")
 def _receipts(service: Service, _given: dict[str, Any]) -> dict[str, Any]:
     """GET /inspect/receipts: the last calls to the cloud, newest first."""
     rows = reversed(receipts(service.memory.store, _MOST))
     return {"results": [row.to_dict() for row in rows]}
 
 
-@_from_store("POST", "/inspect/erase/preview")
+@_store_route("POST", "/inspect/erase/preview")
 def _preview(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """POST /inspect/erase/preview: {"ids": […]}; what an erase would remove. Changes nothing."""
     memory = service.memory
@@ -372,7 +372,7 @@ def _preview(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     return {"memories": [item.to_dict() for item in items], "turns": _turns(memory, turns)}
 
 
-@_from_store("POST", "/inspect/erase")
+@_store_route("POST", "/inspect/erase")
 def _erase(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """POST /inspect/erase: {"ids": […]}; erases these memories and all that goes with them."""
     memory = service.memory
@@ -440,7 +440,7 @@ _HEADERS = {
 }
 
 
-def _file(name: str, body: bytes) -> Route:
+def _page_file(name: str, body: bytes) -> Route:
     media_type = _TYPES[name.rpartition(".")[2]]
 
     async def give(_request: Request) -> Response:
@@ -450,7 +450,7 @@ def _file(name: str, body: bytes) -> Route:
 
 
 _FILES = [
-    _file(file.name, file.read_bytes())
+    _page_file(file.name, file.read_bytes())
     for file in (files("edgemem.server") / "page").iterdir()
     if file.name.rpartition(".")[2] in _TYPES
 ]

@@ -86,17 +86,17 @@ _REFUSED: dict[str, tuple[object, ...]] = {
 _NEWEST_TURNS = 12  # turns of a user that a message is compared with
 _QUOTED_CHARS = 12  # a shorter turn may stand in a message by chance
 _NAMES = "user|human|assistant|ai|bot|model|response|content"  # before a turn of a transcript
-_AGAIN_S = 3600  # in which the same message asks for another answer
+_REPEATED_WITHIN_S = 3600  # in which the same message asks for another answer
 _NO_MODEL = Generation("", 0, 0, 0, 0.0, 0.0, "stop")  # stands for an answer made without a model
 
-Given = str | Generation  # pieces of the answer, then its measurements
+Piece = str | Generation  # of an answer: its text in pieces, then the measurements
 
 
 # -- chat completions: what is asked -------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
+class _ChatRequest:
     """A checked request.
 
     messages: role and content, as texts. images: data URIs of the last message. user: None answers
@@ -113,7 +113,7 @@ class _Asked:
     options: Options
 
 
-def _asked(body: Mapping[str, Any]) -> _Asked:
+def _checked(body: Mapping[str, Any]) -> _ChatRequest:
     """Checks the body of a chat completion. Raises Refusal, naming the field."""
     for name, fine in _REFUSED.items():
         value = body.get(name)
@@ -144,7 +144,7 @@ def _asked(body: Mapping[str, Any]) -> _Asked:
     model = field(body, "model", str)
     if not model:
         raise Refusal("model is missing; GET /v1/models lists the models", param="model")
-    return _Asked(
+    return _ChatRequest(
         model=model,
         messages=messages,
         images=images,
@@ -254,42 +254,44 @@ def _schema(wanted: dict[str, Any] | None) -> dict[str, Any] | None:
 async def _chat_completions(request: Request) -> Response:
     """POST /v1/chat/completions."""
     service = service_of(request)
-    asked = _asked(await json_object(request))
-    await service.apart(lambda: _require_model(asked.model, _model_names(service)))
+    asked = _checked(await json_object(request))
+    await service.in_thread(lambda: _require_model(asked.model, _model_names(service)))
     head = {
         "id": f"chatcmpl-{uuid.uuid4().hex}",
         "created": int(time.time()),
         "model": asked.model,
     }
 
-    def work(job: Job[Given]) -> None:
-        made = _answered(service, asked, job) or _NO_MODEL
+    def work(job: Job[Piece]) -> None:
+        made = _answer(service, asked, job) or _NO_MODEL
         service.metrics.count("edgemem_prompt_tokens_total", made.prompt_tokens)
         service.metrics.count("edgemem_completion_tokens_total", made.completion_tokens)
         job.put(made)
 
-    job: Job[Given] = service.worker.submit(work)
+    job: Job[Piece] = service.worker.submit(work)
     try:
         # An error before the first piece still gets its own status.
         first = await unless_gone(job.next(), request.receive)
         if asked.stream:
             return _Events(service, job, _events(job, asked, head, first))
-        return await unless_gone(_whole(job, head, first), request.receive)
+        return await unless_gone(_whole_response(job, head, first), request.receive)
     except BaseException:
         service.worker.cancel(job)
         raise
 
 
-def _answered(service: Service, asked: _Asked, job: Job[Given]) -> Generation | None:
+def _answer(service: Service, asked: _ChatRequest, job: Job[Piece]) -> Generation | None:
     if asked.user is None:
-        return _plain(service, asked, job)
+        return _answer_without_memory(service, asked, job)
     turns = service.memory.store.recent_turns(Scope(asked.user), limit=_NEWEST_TURNS)
-    if not asked.images and _quotes(asked.messages[-1]["content"], turns):
-        return _plain(service, asked, job)
-    return _remembered(service, asked, job, turns)
+    if not asked.images and _has_transcript(asked.messages[-1]["content"], turns):
+        return _answer_without_memory(service, asked, job)
+    return _answer_with_memory(service, asked, job, turns)
 
 
-def _plain(service: Service, asked: _Asked, job: Job[Given]) -> Generation | None:
+def _answer_without_memory(
+    service: Service, asked: _ChatRequest, job: Job[Piece]
+) -> Generation | None:
     """Runs the model on the messages alone: no memory is read or written."""
     engine = service.memory.engine
     if not engine.has_chat_template:
@@ -307,8 +309,8 @@ def _plain(service: Service, asked: _Asked, job: Job[Given]) -> Generation | Non
     return stream.result
 
 
-def _remembered(
-    service: Service, asked: _Asked, job: Job[Given], turns: Sequence[StoredTurn]
+def _answer_with_memory(
+    service: Service, asked: _ChatRequest, job: Job[Piece], turns: Sequence[StoredTurn]
 ) -> Generation | None:
     """Answers with the user's memory. turns: the user's newest ones, oldest first."""
     now = utc_now()
@@ -330,9 +332,12 @@ def _remembered(
     return reply.generation
 
 
-def _quotes(text: str, turns: Sequence[StoredTurn]) -> bool:
-    """Whether a text has a transcript of at least two of the turns: word for word, each after the
-    name of its role, and none inside another. Whoever quotes what was said names no roles."""
+def _has_transcript(text: str, turns: Sequence[StoredTurn]) -> bool:
+    """Whether a text holds a transcript of at least two of the turns.
+
+    A transcript has the turns word for word, each after the name of its role. A turn inside another
+    is not counted. A person who quotes a turn names no role.
+    """
     rest, found = spaced(text), 0
     said = {spaced(turn.content) for turn in turns if turn.role in ("user", "assistant")}
     for turn in sorted(said, key=len, reverse=True):
@@ -348,23 +353,23 @@ def _repeats(text: str, turns: Sequence[StoredTurn]) -> bool:
     said = [turn for turn in turns if turn.role == "user"]
     if not said or spaced(said[-1].content) != spaced(text):
         return False
-    return said[-1].created_at > to_utc(time.time() - _AGAIN_S)
+    return said[-1].created_at > to_utc(time.time() - _REPEATED_WITHIN_S)
 
 
-async def _whole(job: Job[Given], head: Mapping[str, Any], given: Given) -> Response:
-    """Returns the whole answer as one response. given: the job's first item."""
+async def _whole_response(job: Job[Piece], head: Mapping[str, Any], piece: Piece) -> Response:
+    """Returns the whole answer as one response. piece: the job's first."""
     pieces: list[str] = []
-    while isinstance(given, str):
-        pieces.append(given)
-        given = await job.next()
+    while isinstance(piece, str):
+        pieces.append(piece)
+        piece = await job.next()
     message = {"role": "assistant", "content": "".join(pieces)}
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _reason(given)}
-    shape = {"object": "chat.completion", "choices": [choice], "usage": _usage(given)}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _reason(piece)}
+    shape = {"object": "chat.completion", "choices": [choice], "usage": _usage(piece)}
     return JSONResponse({**head, **shape})
 
 
 async def _events(
-    job: Job[Given], asked: _Asked, head: Mapping[str, Any], given: Given
+    job: Job[Piece], asked: _ChatRequest, head: Mapping[str, Any], piece: Piece
 ) -> AsyncIterator[str]:
     """Yields the answer as server-sent events, then `[DONE]`. An error ends it as a last event."""
 
@@ -377,9 +382,9 @@ async def _events(
 
     yield event({"role": "assistant", "content": ""})
     try:
-        while isinstance(given, str):
-            yield event({"content": given})
-            given = await job.next()
+        while isinstance(piece, str):
+            yield event({"content": piece})
+            piece = await job.next()
     except (Refusal, EdgememError) as exc:
         yield _data(refusal_of(exc).body("/v1/"))
         return
@@ -388,9 +393,9 @@ async def _events(
         told = Refusal("the answer broke off; the server's own messages say how", 500)
         yield _data(told.body("/v1/"))
         return
-    yield event({}, _reason(given))
+    yield event({}, _reason(piece))
     if asked.include_usage:
-        yield chunk([], {"usage": _usage(given)})
+        yield chunk([], {"usage": _usage(piece)})
     yield "data: [DONE]\n\n"
 
 
@@ -416,7 +421,7 @@ class _Events(StreamingResponse):
 
     media_type = "text/event-stream"
 
-    def __init__(self, service: Service, job: Job[Given], events: AsyncIterator[str]) -> None:
+    def __init__(self, service: Service, job: Job[Piece], events: AsyncIterator[str]) -> None:
         super().__init__(events, headers={"cache-control": "no-store"})
         self._service, self._job = service, job
 
@@ -459,24 +464,24 @@ def _no_model(name: str, instead: str) -> Refusal:
 
 async def _models(request: Request) -> Response:
     """GET /v1/models: the language model and the embedder."""
-    rows = [_row(names[0]) for names in await _named(service_of(request))]
+    rows = [_model_row(names[0]) for names in await _all_names(service_of(request))]
     return JSONResponse({"object": "list", "data": rows})
 
 
 async def _model(request: Request) -> Response:
     """GET /v1/models/{name}, by any name that a call for an answer or for vectors may give."""
-    wanted, models = request.path_params["name"], await _named(service_of(request))
+    wanted, models = request.path_params["name"], await _all_names(service_of(request))
     for names in models:
         if wanted in names:
-            return JSONResponse(_row(names[0]))
+            return JSONResponse(_model_row(names[0]))
     raise _no_model(wanted, f"there are {', '.join(names[0] for names in models)}")
 
 
-async def _named(service: Service) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    return await service.apart(lambda: (_model_names(service), _embedder_names(service)))
+async def _all_names(service: Service) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return await service.in_thread(lambda: (_model_names(service), _embedder_names(service)))
 
 
-def _row(name: str) -> dict[str, Any]:
+def _model_row(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": int(time.time()), "owned_by": "edgemem"}
 
 
@@ -510,7 +515,7 @@ async def _embeddings(request: Request) -> Response:
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         return JSONResponse({"object": "list", "data": data, "model": name, "usage": usage})
 
-    return await service.apart(work, embedding=True)
+    return await service.in_thread(work, embedding=True)
 
 
 # -- adapters ------------------------------------------------------------------------------------
@@ -519,7 +524,7 @@ async def _embeddings(request: Request) -> Response:
 async def _adapters(request: Request) -> Response:
     """GET /lora-adapters: each adapter with its scale in completions without memory."""
     service = service_of(request)
-    loaded = await service.apart(lambda: service.memory.engine.adapters())
+    loaded = await service.in_thread(lambda: service.memory.engine.adapters())
     rows = [
         {"id": i, "path": str(a.path), "scale": service.scales.get(a.name, 0.0), "name": a.name}
         for i, a in enumerate(loaded)

@@ -41,7 +41,8 @@ from edgemem.pipeline.ingest import EXTRACT
 from edgemem.results import utc_now
 
 __all__ = ["BUCKETS_S", "Job", "Limits", "Metrics", "Refusal", "Service", "field", "json_object"]
-__all__ += ["json_value", "refusal_of", "service_of", "strings", "unless_gone", "whole", "wrong"]
+__all__ += ["json_value", "refusal_of", "service_of", "strings", "unless_gone"]
+__all__ += ["whole_number", "wrong"]
 
 T = TypeVar("T")
 
@@ -160,7 +161,7 @@ def strings(value: object, name: str) -> list[str]:
     return texts
 
 
-def whole(text: str, name: str) -> int:
+def whole_number(text: str, name: str) -> int:
     """Returns a whole number from a URL. Raises Refusal on anything else."""
     try:
         return int(text)
@@ -417,20 +418,14 @@ class Service:
         # Its own pool, so that a long list of texts does not delay searches.
         self._embedding = ThreadPoolExecutor(1, "edgemem-embed")
 
-    async def apart(self, ask: Callable[[], T], *, embedding: bool = False) -> T:
-        """Returns `ask()`, run in a store thread, or with `embedding` in the embedding thread.
-
-        A TypeError becomes an InputError, since the client sent the argument.
-        """
+    async def in_thread(self, ask: Callable[[], T], *, embedding: bool = False) -> T:
+        """Returns `ask()`, run in a store thread, or with `embedding` in the embedding thread."""
         pool = self._embedding if embedding else self._store
-        return await asyncio.get_running_loop().run_in_executor(pool, _asked, ask)
+        return await asyncio.get_running_loop().run_in_executor(pool, _called, ask)
 
     async def in_engine(self, ask: Callable[[], T], receive: Receive) -> T:
-        """Returns `ask()`, run in the engine's queue; cancelled if the client hangs up.
-
-        A TypeError becomes an InputError.
-        """
-        job: Job[T] = self.worker.submit(lambda job: job.put(_asked(ask)))
+        """Returns `ask()`, run in the engine's queue; cancelled if the client hangs up."""
+        job: Job[T] = self.worker.submit(lambda job: job.put(_called(ask)))
         try:
             return await unless_gone(job.next(), receive)
         finally:
@@ -469,7 +464,8 @@ class Service:
         return _RETRY_S
 
 
-def _asked(ask: Callable[[], T]) -> T:
+def _called(ask: Callable[[], T]) -> T:
+    """Returns `ask()`. A TypeError becomes an InputError, since the client sent the argument."""
     try:
         return ask()
     except TypeError as exc:

@@ -11,12 +11,5 @@ from edgemem.store.rows import NewMemory, NewRelation, PendingItem, StoredTurn
 from edgemem.store.store import Store
 from edgemem.store.writing import Transaction
 
-__all__ = [
-    "Changes",
-    "NewMemory",
-    "NewRelation",
-    "PendingItem",
-    "Store",
-    "StoredTurn",
-    "Transaction",
-]
+__all__ = ["Changes", "NewMemory", "NewRelation", "PendingItem", "Store", "StoredTurn"]
+__all__ += ["Transaction"]

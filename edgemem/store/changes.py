@@ -130,23 +130,24 @@ def read_changes(connection: sqlite3.Connection, since: int) -> Changes:
         f"SELECT {_MEMORY}, {text} FROM {_WITH_TURN} WHERE {where} ORDER BY m.rowid", params
     )
     columns: list[tuple[Any, ...]] = list(zip(*cursor, strict=True)) or [()] * 12
+    rowids, users, agents, runs, kinds, until, turns, times, speakers, roles, asks, texts = columns
     labels, owners, vectors = _vectors(connection, where, params)
     return Changes(
         generation=current,
         full=full,
         removed_rowids=np.array([] if full else _removed(connection, since), dtype=np.int64),
-        rowids=np.array(columns[0], dtype=np.int64),
-        user_ids=columns[1],
-        agent_ids=columns[2],
-        run_ids=columns[3],
-        kinds=columns[4],
-        until=_seconds(columns[5]),
-        turns=np.array(columns[6], dtype=np.int64),
-        times=_seconds(columns[7]),
-        speakers=columns[8],
-        roles=columns[9],
-        asks=np.array(columns[10], dtype=np.bool_),
-        texts=() if full else columns[11],
+        rowids=np.array(rowids, dtype=np.int64),
+        user_ids=users,
+        agent_ids=agents,
+        run_ids=runs,
+        kinds=kinds,
+        until=_seconds(until),
+        turns=np.array(turns, dtype=np.int64),
+        times=_seconds(times),
+        speakers=speakers,
+        roles=roles,
+        asks=np.array(asks, dtype=np.bool_),
+        texts=() if full else texts,
         labels=labels,
         owners=owners,
         vectors=vectors,
@@ -179,11 +180,11 @@ def _vectors(
     vectors: Floats = np.empty((count, dim), dtype=np.float32)
     labels: list[int] = []
     owners: list[int] = []
-    while some := list(islice(rows, 256)):  # a batch is in memory three times while it is decoded
-        numbers, of, blobs = zip(*some, strict=True)
+    while batch := list(islice(rows, 256)):  # small: it is in memory three times while decoded
+        new_labels, new_owners, blobs = zip(*batch, strict=True)
         done = len(labels)
-        labels += numbers
-        owners += of
+        labels += new_labels
+        owners += new_owners
         if len(labels) > count:
             raise damaged("its vectors cannot be counted")
         vectors[done : len(labels)] = unpack_vectors(blobs, dim)

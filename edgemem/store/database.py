@@ -173,20 +173,19 @@ def identities(path: Path | None) -> tuple[tuple[int, int] | None, ...]:
     return tuple(identity(path.with_name(path.name + end)) for end in ("", "-wal", "-shm"))
 
 
-def left_its_path(
+def settle_if_moved(
     connection: sqlite3.Connection, path: Path | None, opened: tuple[tuple[int, int] | None, ...]
 ) -> bool:
-    """Whether the path's file is no longer the one that was opened, but was moved or replaced.
+    """Whether the opened file was moved or replaced. If so, its log is written into it and removed.
 
-    SQLite would then leave the log under the old name, where the moved file lacks it, and where it
-    would be applied to any other file of that name. So the log is written into the file that was
-    opened, wherever that lies, and is removed. opened: its `identities`, which no other file can
-    have while it is open. Raises StoreError if the log cannot be written into it.
+    Otherwise SQLite would leave the log under the old name. The moved file would lack it, and
+    another file of that name would get it. opened: the `identities` of the opened file, which no
+    other file can have meanwhile. Raises StoreError if the log cannot be written.
     """
     if path is None or identity(path) == opened[0]:
         return False
     try:
-        whole = not _refused(connection, "PRAGMA wal_checkpoint(TRUNCATE)")
+        whole = not _is_blocked(connection, "PRAGMA wal_checkpoint(TRUNCATE)")
     except sqlite3.Error as exc:
         whole = _primary(exc) == sqlite3.SQLITE_READONLY  # then nothing was written
     found = identities(path)
@@ -254,11 +253,11 @@ def make_file(file: Path) -> None:
         )
 
 
-def source(file: Path) -> str:
-    """What SQLite is to open: the path, or a URI for reading if the file or folder is read-only.
+def sqlite_name(file: Path) -> str:
+    """The name by which SQLite opens a file: its path, or a read-only URI.
 
-    SQLite cannot make a write-ahead log there, and reads without one only what nobody writes. A
-    log that lies there may be in use or hold what the file lacks, so it is never passed over.
+    The URI is for a file or folder that is read-only, where SQLite cannot make a write-ahead log.
+    It opens the file as immutable unless a log lies there. That may hold what the file lacks.
     """
     if all(os.access(place, os.W_OK) for place in (file, file.parent)):
         return str(file)
@@ -267,7 +266,7 @@ def source(file: Path) -> str:
 
 
 def uri(file: PurePath, options: str) -> str:
-    """A file's URI for SQLite, which takes no host: that of a share stands in the path."""
+    """A file's URI for SQLite. SQLite takes no host, so a share's host goes into the path."""
     path = file.as_uri().removeprefix("file://")
     return f"file://{'' if path.startswith('/') else '//'}{path}?{options}"
 
@@ -501,7 +500,7 @@ def scrub(connection: sqlite3.Connection, path: Path | None, timeout_s: float) -
             statements.append("PRAGMA wal_checkpoint(TRUNCATE)")
         with sqlite_errors(name):
             for statement in statements:
-                patiently(partial(_refused, connection, statement), timeout_s)
+                patiently(partial(_is_blocked, connection, statement), timeout_s)
             # Delete only this note: another process may have left a new one meanwhile.
             connection.execute("DELETE FROM meta WHERE key = ? AND value = ?", (SCRUB_WANTED, note))
     except StoreError as exc:
@@ -512,8 +511,8 @@ def scrub(connection: sqlite3.Connection, path: Path | None, timeout_s: float) -
         ) from exc
 
 
-def _refused(connection: sqlite3.Connection, sql: str) -> bool:
-    """Whether a checkpoint reports that it was blocked; other statements return no row."""
+def _is_blocked(connection: sqlite3.Connection, sql: str) -> bool:
+    """Executes a statement; whether it is a checkpoint that another process blocked."""
     row = connection.execute(sql).fetchone()
     return row is not None and row[0] != 0
 

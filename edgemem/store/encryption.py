@@ -39,13 +39,13 @@ from edgemem.store.database import (
 )
 from edgemem.vault import Vault, Way
 
-__all__ = ["decrypt", "encrypt", "is_plain", "vault_for", "vault_of"]
+__all__ = ["decrypt", "encrypt", "find_vault", "is_plain", "unlock_or_create"]
 
 _CREATION_S = 60.0  # Argon2 takes a second or two on a fast machine
 _BLOCK = 1 << 20
 # What may lie beside a store: caches, their stamps, backup copies, and leftovers of any of these.
 _BESIDE = re.compile(r"\.(hnsw|metric)(\..*)?|\.v\d+(\.[0-9a-f]+)?\.bak(-\w+)?")
-_here = threading.Lock()
+_threads_lock = threading.Lock()
 # The open stores of this process. SQLite's locks would not keep this process out of their files.
 OPEN: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -57,12 +57,12 @@ def is_plain(file: Path) -> bool:
     return False
 
 
-def vault_of(file: Path, vault: Vault | None, timeout_s: float) -> Vault | None:
-    """The vault that opens a store's file; without a `STORE.vault`, the caller's `vault`, that of a
-    recovery code in EDGEMEM_PASSPHRASE, or None.
+def find_vault(file: Path, vault: Vault | None, timeout_s: float) -> Vault | None:
+    """The vault that opens a store's file; None for a plain store. Finishes an interrupted move.
 
-    Finishes an interrupted move first. vault: None to look for the key (`vault.unlock`). Raises
-    VaultLocked, StoreLocked, StoreCorrupt.
+    vault: the caller's; None looks for the key (`vault.unlock`). Without a `STORE.vault`, the
+    caller's is taken unchecked, and a recovery code in EDGEMEM_PASSPHRASE opens an encrypted file.
+    Raises VaultLocked, StoreLocked, StoreCorrupt.
     """
     found = vaults.read(file)
     if found is None:
@@ -73,15 +73,15 @@ def vault_of(file: Path, vault: Vault | None, timeout_s: float) -> Vault | None:
                 return known if is_encrypted(file) else None
         return vault
     if found["state"] != "locked":
-        with _alone(file, timeout_s):
+        with _exclusively(file, timeout_s):
             _finish(file)
-        return vault_of(file, vault, timeout_s)
+        return find_vault(file, vault, timeout_s)
     if vault is not None and vault.id != found["id"]:
         raise VaultLocked(f"the key is not that of {file}; it belongs to another vault")
     return vault or vaults.unlock(file)
 
 
-def vault_for(
+def unlock_or_create(
     path: str | os.PathLike[str], key: bytes | str | None, passphrase: str | None
 ) -> Vault | None:
     """The vault of a caller's key or passphrase; creates `STORE.vault` if there is no store yet.
@@ -110,7 +110,7 @@ def vault_for(
             f"(if {file.name}.vault is missing, copy it too, or give the recovery code)"
         )
     file.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(file, _CREATION_S):
+    with _exclusively(file, _CREATION_S):
         if vaults.is_vault(file):  # another process created it meanwhile
             return vaults.unlock(file, key=key, passphrase=passphrase)
         vault = vaults.new_key() if key is None else vaults.of_key(key)
@@ -129,7 +129,7 @@ def encrypt(
     does not fit, InputError if there is no plain store, or the passphrase is too short.
     """
     file = _store(path)
-    with _alone(file, timeout_s):
+    with _exclusively(file, timeout_s):
         if vaults.read(file) is not None:
             _finish(file)
         if not is_plain(file):
@@ -149,7 +149,7 @@ def decrypt(path: str | os.PathLike[str], vault: Vault, timeout_s: float = 5.0) 
     Raises StoreLocked and StoreFull as `encrypt` does, InputError if the store is plain already.
     """
     file = _store(path)
-    with _alone(file, timeout_s):
+    with _exclusively(file, timeout_s):
         if vaults.read(file) is None:
             vaults.create(file, vault, way=None)
         _finish(file)
@@ -172,8 +172,8 @@ def _store(path: str | os.PathLike[str]) -> Path:
 
 
 @contextmanager
-def _alone(file: Path, timeout_s: float) -> Iterator[None]:
-    with work_lock(file, _here, timeout_s) as mine:
+def _exclusively(file: Path, timeout_s: float) -> Iterator[None]:
+    with work_lock(file, _threads_lock, timeout_s) as mine:
         if not mine:
             raise StoreLocked(f"another process works on {file}; close it and try again")
         yield
@@ -198,7 +198,7 @@ def _move(file: Path, old_key: bytes | None, new_key: bytes | None, timeout_s: f
             f"{file} cannot be replaced", "make its folder writable, or free some disk space"
         ):
             if old_key is None:
-                images.take_in(now, _beside(file, ".images"))
+                images.copy_into_rows(now, _beside(file, ".images"))
             now.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
             if (wal := _beside(file, "-wal")).exists():  # the checkpoint moved it all into the file
                 _overwrite(wal)
@@ -206,7 +206,7 @@ def _move(file: Path, old_key: bytes | None, new_key: bytes | None, timeout_s: f
             copy.unlink(missing_ok=True)
             os.close(os.open(copy, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
             now.execute("VACUUM INTO ?", (target,))
-            _check(copy, new_key)
+            _require_whole(copy, new_key)
             with copy.open("rb+") as written:
                 os.fsync(written.fileno())
             for name in ("-wal", "-shm", "-journal"):
@@ -218,7 +218,7 @@ def _move(file: Path, old_key: bytes | None, new_key: bytes | None, timeout_s: f
                 _overwrite(old)  # before a process that waited for the file can write to it
 
 
-def _check(copy: Path, key: bytes | None) -> None:
+def _require_whole(copy: Path, key: bytes | None) -> None:
     with closing(open_file(str(copy), 5.0, key, by_apsw=True)) as made:
         schema.inspect(made, str(copy))
         wrong = integrity(made)

@@ -137,16 +137,20 @@ def erasures(store: Store) -> list[Erasure]:
 
 
 def with_receipt(store: Store, gone: Sequence[str], turns: Sequence[str] = ()) -> Erased:
-    """The result of an erase, with its receipt. gone: the ids of the memories that were erased.
-    turns: those of turns that the erase was asked for; no memory needs to cite them."""
+    """The result of an erase, with its receipt.
+
+    gone: the ids of the erased memories. turns: the ids of turns that the caller asked to erase.
+    """
     wanted = next((_hash(id) for id in (*gone, *turns)), "")
     receipt = next((each for each in reversed(erasures(store)) if wanted in each.ids), None)
     return Erased(tuple(gone), receipt.to_dict() if receipt else None)
 
 
 def erased_of(store: Store, ids: Sequence[str]) -> set[str]:
-    """Those of the ids that were erased, here or on another device. A reset forgets what it took,
-    unless there are other devices."""
+    """The ids, among those given, that were erased here or on another device.
+
+    Ids that a reset took are unknown afterwards, unless the store syncs.
+    """
     known = {id for receipt in erasures(store) if not receipt.through for id in receipt.ids}
     rows = store.select(
         f"SELECT id FROM sync_rows WHERE kind = 'erased' AND id {LISTED}", as_json(ids)
@@ -176,7 +180,7 @@ def verify(store: Store, kept: Mapping[str, Any] | None = None) -> dict[str, Any
     (tables and files), problems (empty if all is gone). Raises InputError if `kept` is no such
     output.
     """
-    receipt, ids = _kept(kept)
+    receipt, ids = _parsed_receipt(kept)
     with store.snapshot() as connection:
         rows = connection.execute("SELECT number, body, sha256 FROM erasures ORDER BY number")
         found, problems = _chain(connection, rows.fetchall(), receipt)
@@ -189,32 +193,33 @@ def verify(store: Store, kept: Mapping[str, Any] | None = None) -> dict[str, Any
             for id in said.split(BETWEEN)
         }
         problems += chain.from_iterable(_in_table(connection, name, erased) for name in tables)
-        problems += _through(connection, found)
+        problems += _from_before_resets(connection, found)
         if meta(connection, SCRUB_WANTED) is not None:
             problems.append(
                 "the last erase is not scrubbed from the file yet; open the store while no other "
                 "process reads it"
             )
-        named = [("the file", connection.serialize())]
-    problems += _free_pages(named[0][1])
+        database = connection.serialize()
+    problems += _free_pages(database)
     files = _beside(store.path)
-    named += [(file.name, file.read_bytes()) for file in files]
-    of_database = (named[0][0], f"{store.path.name}-wal" if store.path else "")
-    but_of_sync = erased - set(map(_hash, of_sync)), [id for id in ids if id not in of_sync]
-    for name, data in named:
-        sought = but_of_sync if name in of_database else (erased, ids)
-        problems += _in_bytes(name, data, *sought)
+    contents = {"the file": database, **{file.name: file.read_bytes() for file in files}}
+    with_sync_rows = ("the file", f"{store.path.name}-wal" if store.path else "")
+    not_in_sync = erased - set(map(_hash, of_sync)), [id for id in ids if id not in of_sync]
+    for name, data in contents.items():
+        problems += _in_bytes(
+            name, data, *(not_in_sync if name in with_sync_rows else (erased, ids))
+        )
     if found:
-        problems += _older(files, found[-1].erased_at)
+        problems += _from_before_erase(files, found[-1].erased_at)
     return {
         "receipts": len(found),
         "ids": len(erased),
-        "looked_in": [*tables, *(name for name, _ in named)],
+        "looked_in": [*tables, *contents],
         "problems": problems,
     }
 
 
-def _kept(kept: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, list[str]]:
+def _parsed_receipt(kept: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, list[str]]:
     """The receipt that was kept elsewhere, and the ids that were erased. Raises InputError."""
     if kept is None:
         return None, []
@@ -264,7 +269,7 @@ def _in_table(connection: sqlite3.Connection, name: str, erased: set[str]) -> It
             yield f"a row of {name} has the id of something that was erased; it was stored again"
 
 
-def _through(connection: sqlite3.Connection, found: Iterable[Erasure]) -> Iterator[str]:
+def _from_before_resets(connection: sqlite3.Connection, found: Iterable[Erasure]) -> Iterator[str]:
     """A problem for each table that has a row from before a reset. Rowids are never reused."""
     for receipt in found:
         for name, last in receipt.through.items():
@@ -320,7 +325,7 @@ def _in_bytes(name: str, data: bytes, erased: set[str], ids: Iterable[str]) -> I
         yield f"{name} has the id of something that was erased among its bytes"
 
 
-def _older(files: Iterable[Path], erased_at: str) -> Iterator[str]:
+def _from_before_erase(files: Iterable[Path], erased_at: str) -> Iterator[str]:
     """A problem for each file, but of the vault, that was last written before the last erase."""
     for file in files:
         if file.suffix != ".vault" and to_utc(file.stat().st_mtime + _CLOCK_S) < erased_at:

@@ -256,7 +256,7 @@ def _any_of(key: str, operator: str, operands: Any) -> Where:
     if not _is_list(operands):
         raise _wrong(key, operator, operands, "a list")
     path = None if key in COLUMNS else _path(key)
-    # For messages: nin of metadata is told as the in that it negates.
+    # For messages. A nin on metadata is built as the negation of an in.
     told = operator if path is None else "in"
     parts: list[Where] = []
     values: dict[str, list[Any]] = {}  # by the JSON types that they may equal

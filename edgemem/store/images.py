@@ -28,17 +28,8 @@ if TYPE_CHECKING:
     from edgemem.store.store import Store
     from edgemem.store.writing import Transaction
 
-__all__ = [
-    "image",
-    "lines",
-    "looks",
-    "of_turns",
-    "shown_by",
-    "text_of",
-    "uncaptioned",
-    "unread",
-    "without_embedding",
-]
+__all__ = ["image", "lines", "looks", "of_turns", "shown_by", "text_of", "uncaptioned", "unread"]
+__all__ += ["without_embedding"]
 
 INLINE_BYTES = 65_536  # an erase rewrites the whole database, and would copy every photo in it
 
@@ -94,7 +85,7 @@ def _write(folder: Path, name: str, data: bytes) -> None:
         replace_file(folder / name, data)
 
 
-def take_in(connection: sqlite3.Connection, folder: Path) -> None:
+def copy_into_rows(connection: sqlite3.Connection, folder: Path) -> None:
     """Copy the images in the folder into their rows. The caller keeps every other writer out.
 
     A row whose file is missing stays without data. An old schema may have no table of images.

@@ -17,23 +17,9 @@ from edgemem.store.rows import LISTED, as_json, scope_columns, unpack_ids, unpac
 from edgemem.store.store import Store
 from edgemem.store.writing import Transaction
 
-__all__ = [
-    "Mark",
-    "Receipt",
-    "Related",
-    "add_mark",
-    "add_receipt",
-    "compress_rate",
-    "end_receipt",
-    "marked_texts",
-    "marks",
-    "named_texts",
-    "receipts",
-    "related",
-    "remove_mark",
-    "set_never_send",
-    "spent_since",
-]
+__all__ = ["Mark", "Receipt", "Related", "add_mark", "add_receipt", "compress_rate", "end_receipt"]
+__all__ += ["marked_texts", "marks", "named_texts", "receipts", "related", "remove_mark"]
+__all__ += ["set_never_send", "spent_since"]
 
 Outcome = Literal["sent", "answered", "refused", "unknown"]
 
@@ -123,7 +109,7 @@ def end_receipt(tx: Transaction, receipt: Receipt) -> None:
 
 
 def receipts(store: Store, limit: int | None = None) -> list[Receipt]:
-    """The last calls, oldest first; limit: at most so many, None for all."""
+    """The newest `limit` calls, oldest first; None: all."""
     rows = store.select(
         f"SELECT {', '.join(_COLUMNS)} FROM receipts ORDER BY id DESC LIMIT ?",
         -1 if limit is None else limit,

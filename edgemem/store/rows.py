@@ -43,7 +43,7 @@ MAX_DEPTH = 200
 
 @dataclass(frozen=True, slots=True)
 class NewRelation:
-    """A relation between two entities that a fact states. valid_from: ISO-8601 UTC, if known."""
+    """A relation that a fact states between two entities. valid_from: ISO-8601 UTC, if known."""
 
     source: Entity
     label: Label
@@ -424,17 +424,20 @@ def import_rows(
     not an export's; the batches before it stay stored.
     """
     new = dict.fromkeys(_IMPORTED, 0)
-    told = _Told()
+    state = _ImportState()
     for batch in _batches(_checked(row, number) for number, row in enumerate(rows, 1)):
-        for type_, count in _import_batch(begin, batch, vectors_for, erased, told).items():
+        for type_, count in _import_batch(begin, batch, vectors_for, erased, state).items():
             new[type_] += count
     return new
 
 
 @dataclass(slots=True)
-class _Told:
-    """The memories of an import so far. ids: of all. changed: of those that the store has edited
-    or deleted since. erased: the ids of erased turns and memories."""
+class _ImportState:
+    """What an import has read so far.
+
+    ids: of all memories. changed: the ids of those that the store has edited or deleted since the
+    export. erased: the ids of turns and memories that were erased from the store.
+    """
 
     ids: set[str] = field(default_factory=set)
     changed: set[str] = field(default_factory=set)
@@ -457,30 +460,30 @@ def _import_batch(
     batch: Sequence[dict[str, Any]],
     vectors_for: Embed,
     erased: Callable[[Sequence[str]], Collection[str]],
-    told: _Told,
+    state: _ImportState,
 ) -> Counter[str]:
-    said = [row["id"] for row in batch if row["type"] in ("turn", "memory")]
-    told.erased.update(erased(said))
+    ids = [row["id"] for row in batch if row["type"] in ("turn", "memory")]
+    state.erased.update(erased(ids))
     with begin() as tx:
-        known = {type_: _known(tx, type_, batch) for type_ in _TABLES}
-    # Embedding is slow, so it happens outside of any transaction. The second call of `_known` sees
-    # what another process stores meanwhile.
+        known = {type_: _stored_keys(tx, type_, batch) for type_ in _TABLES}
+    # Embedding is slow, so it happens outside of any transaction. The second call of `_stored_keys`
+    # sees what another process stores meanwhile.
     texts = {
         row["id"]: row["search_text"]
         for row in batch
         if row["type"] == "memory" and row["deleted_at"] is None
-        if row["id"] not in known["memory"] | told.erased
+        if row["id"] not in known["memory"] | state.erased
     }
-    made = vectors_for([*texts.values()]) if texts else []
-    if len(made) != len(texts):
+    arrays = vectors_for([*texts.values()]) if texts else []
+    if len(arrays) != len(texts):
         raise ValueError(
-            f"vectors_for gave {len(made)} arrays for {len(texts)} texts; give one for each"
+            f"vectors_for gave {len(arrays)} arrays for {len(texts)} texts; give one for each"
         )
-    vectors = dict(zip(texts, made, strict=True))
+    vectors = dict(zip(texts, arrays, strict=True))
     with begin() as tx:
         # A row that was stored at the first call and was erased since has no vectors here. It
         # stays erased.
-        known = {type_: known[type_] | _known(tx, type_, batch) for type_ in _TABLES}
+        known = {type_: known[type_] | _stored_keys(tx, type_, batch) for type_ in _TABLES}
         stored = Counter[str]()
         for row in batch:
             type_ = row["type"]
@@ -489,20 +492,20 @@ def _import_batch(
                 continue
             key = row[_TABLES[type_].key]
             if type_ == "pending" and isinstance(turns := row["payload"].get("turns"), list):
-                left = [turn for turn in turns if turn not in told.erased]
+                left = [turn for turn in turns if turn not in state.erased]
                 row["payload"] = {**row["payload"], "turns": left}
             if type_ == "memory":
-                told.ids.add(key)
-                if key in known[type_] and _is_changed(tx, row):
-                    told.changed.add(key)
-            if key not in known[type_] | told.erased and not _is_over(tx, row, told):
+                state.ids.add(key)
+                if key in known[type_] and _differs_from_stored(tx, row):
+                    state.changed.add(key)
+            if key not in known[type_] | state.erased and not _is_orphan(tx, row, state):
                 known[type_].add(key)
                 _import_row(tx, type_, row, vectors)
                 stored[type_] += 1
     return stored
 
 
-def _known(tx: Transaction, type_: str, batch: Sequence[Mapping[str, Any]]) -> set[str]:
+def _stored_keys(tx: Transaction, type_: str, batch: Sequence[Mapping[str, Any]]) -> set[str]:
     table, key = _TABLES[type_].name, _TABLES[type_].key
     ids = [row[key] for row in batch if row["type"] == type_]
     with tx.step() as connection:
@@ -510,26 +513,26 @@ def _known(tx: Transaction, type_: str, batch: Sequence[Mapping[str, Any]]) -> s
         return {row[0] for row in connection.execute(sql, (as_json(ids),))}
 
 
-def _is_changed(tx: Transaction, row: Mapping[str, Any]) -> bool:
-    """Whether the store has another text than the row of a memory, or has deleted only one."""
+def _differs_from_stored(tx: Transaction, row: Mapping[str, Any]) -> bool:
+    """Whether the store holds another text than a memory's row, or only one of them is deleted."""
     with tx.step() as connection:
         sql = "SELECT memory, deleted_at IS NULL FROM memories WHERE id = ?"
         stored = connection.execute(sql, (row["id"],)).fetchone()
     return stored is not None and stored != (row["memory"], row["deleted_at"] is None)
 
 
-def _is_over(tx: Transaction, row: Mapping[str, Any], told: _Told) -> bool:
-    """Whether the store no longer has what a row belongs to.
+def _is_orphan(tx: Transaction, row: Mapping[str, Any], state: _ImportState) -> bool:
+    """Whether the store no longer holds what a row belongs to.
 
-    That is the memory of a history row, which was erased; the text of a relation; the turns of a
-    pending piece, or the work itself, if the export lacks a memory that was taken from them.
+    A history row belongs to its memory, and a relation to its memory's text. Pending work belongs
+    to its turns. It is done if the store has a memory of them that the export lacks.
     """
     type_ = row["type"]
     if type_ not in ("history", "relation", "pending"):
         return False
     with tx.step() as connection:
         if type_ != "pending":
-            changed = type_ == "relation" and row["memory_id"] in told.changed
+            changed = type_ == "relation" and row["memory_id"] in state.changed
             return changed or rowid_of(connection, "memories", row["memory_id"]) is None
         if row["payload"].get("turns") == []:
             return True
@@ -539,7 +542,7 @@ def _is_over(tx: Transaction, row: Mapping[str, Any], told: _Told) -> bool:
             "WHERE t.id IN (SELECT atom FROM json_tree(?) WHERE type = 'text')",
             (pack_json(row["payload"], "payload"),),
         )
-        return any(id not in told.ids or id in told.changed for (id,) in taken)
+        return any(id not in state.ids or id in state.changed for (id,) in taken)
 
 
 def _import_row(
@@ -612,14 +615,13 @@ def _wrong(row: Mapping[str, Any]) -> str:
         if not given or ("pattern" in given and len(given) > 1):
             return "must name either a scope or a pattern"
     if row["type"] == "relation":
-        named = (*row["aliases"].get("source", ()), *row["aliases"].get("target", ()))
-        if row["label"] not in get_args(Label) or not all(isinstance(n, str) for n in named):
-            return "has an unknown label or aliases that are no texts"
+        aliases = [row["aliases"].get(end, ()) for end in ("source", "target")]
+        if row["label"] not in get_args(Label) or not all(map(_are_texts, aliases)):
+            return "has an unknown label, or aliases that are no lists of texts"
         if not {row["source_type"], row["target_type"]} <= set(get_args(EntityType)):
             return "has an unknown type of entity"
     if row["type"] == "memory":
-        sources = row["sources"]
-        if not isinstance(sources, list | tuple) or not all(isinstance(s, str) for s in sources):
+        if not _are_texts(row["sources"]):
             return "has no list of turn ids in 'sources'"
         if row["kind"] not in KINDS:
             return f"has the kind {row['kind']!r}, allowed are {', '.join(KINDS)}"
@@ -631,6 +633,10 @@ def _wrong(row: Mapping[str, Any]) -> str:
         if hashlib.sha256(row["data"]).hexdigest() != row["id"]:
             return "has bytes whose SHA-256 is not its 'id'"
     return ""
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
 
 
 def _is_link(value: object) -> bool:

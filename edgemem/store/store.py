@@ -123,8 +123,8 @@ class Store:
         name = source = str(file or ":memory:")
         if file is not None:
             database.make_file(file)
-            source = database.source(file)
-            vault = encryption.vault_of(file, vault, busy_timeout_s)
+            source = database.sqlite_name(file)
+            vault = encryption.find_vault(file, vault, busy_timeout_s)
         key = None if vault is None else vault.page_key
         with ExitStack() as opened:
             with sqlite_errors(name, encrypted=key is not None):
@@ -154,7 +154,7 @@ class Store:
                 self._closed = True
                 encryption.OPEN.discard(self)
                 with sqlite_errors(self._name), closing(self._writer), closing(self._reader):
-                    database.left_its_path(self._writer, self.path, self._files)
+                    database.settle_if_moved(self._writer, self.path, self._files)
 
     def __enter__(self) -> Store:
         return self
@@ -174,7 +174,7 @@ class Store:
         """
         with self._write_lock:
             self._require_open()
-            if database.left_its_path(self._writer, self.path, self._files):
+            if database.settle_if_moved(self._writer, self.path, self._files):
                 raise StoreError(
                     f"{self.path} was replaced or removed while it was open, and what is written "
                     "would be lost; open it again"
@@ -387,7 +387,7 @@ class Store:
         return [stored_turn(row) for row in reversed(rows)]
 
     def standing_turns(self, ids: Sequence[str]) -> Ids:
-        """The ids of those turns whose own memory is live and still has the turn's words."""
+        """The ids, of those given, of turns whose own memory is live and has the turn's words."""
         now = utc_now()
         rows = self.select(
             f"SELECT t.id FROM {_TURNS_AND_MEMORIES} "
@@ -501,12 +501,13 @@ class Store:
     def export_rows(self) -> Iterator[dict[str, Any]]:
         """Every row as a JSON-able dict with its "type", see rows.py.
 
-        One snapshot, on a connection of its own: writes go on meanwhile, but an erase waits until
-        the iterator is used up or closed.
+        All rows are of one snapshot, and writes go on meanwhile. An erase waits until the iterator
+        of a file is used up or closed. The rows of a store in memory are copied first.
         """
         if self.path is None:
             with self.snapshot() as connection:
-                yield from (*export_rows(connection), *images.export_images(connection, None))
+                rows = [*export_rows(connection), *images.export_images(connection, None)]
+            yield from rows
             return
         self._require_open()
         key = None if self.vault is None else self.vault.page_key
@@ -582,8 +583,10 @@ def _limit(limit: int | None) -> int:
 
 
 def told_texts(store: Store, scope: Scope, kinds: Collection[str]) -> Rows:
-    """(rowid, text, when a turn was said or a fact was edited) of the live memories of a scope, in
-    the order of rowids."""
+    """(rowid, text, time) of the live memories of a scope, by rowid.
+
+    time: when a turn was said, or when a fact was last edited.
+    """
     conditions, params = _conditions(scope, None, kinds, None)
     when = "iif(m.kind = 'fact', m.updated_at, coalesce(m.valid_from, m.created_at))"
     return store.select(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from edgemem.store.store import Store
 
-__all__ = ["Self", "Taken", "Version", "begin", "own_device", "take_in", "unpack", "versions"]
+__all__ = ["OwnDevice", "Taken", "Version", "begin", "own_device", "take_in", "unpack", "versions"]
 
 _TURN = (*SCOPE, "role", "name", "content", "timestamp", "metadata", "created_at")
 _MEMORY = ("kind", "memory", "search_text", *SCOPE, "created_at", "updated_at", "valid_from",
@@ -48,7 +48,7 @@ def _array(alias: str, columns: Iterable[str], *more: str) -> str:
 
 
 _OF_MEMORY = "JOIN memories m ON m.id = s.id"
-_TOLD = (
+_RELATIONS_JSON = (
     f"(SELECT json_group_array(json_object({', '.join(f'{n!r}, {n}' for n in _RELATION)}, "
     f"'aliases', json(aliases))) FROM ({RELATIONS} WHERE f.id = m.id ORDER BY r.id))"
 )
@@ -79,7 +79,7 @@ _KINDS = {
         "h.seq",
         _array("h", _HISTORY),
     ),
-    "graph": (_OF_MEMORY, "m.rowid", f"json_array(m.graphed, {_TOLD})"),
+    "graph": (_OF_MEMORY, "m.rowid", f"json_array(m.graphed, {_RELATIONS_JSON})"),
     "never": ("JOIN never_send n ON n.uid = s.id", "n.id", _array("n", _NEVER)),
 }  # fmt: skip
 ERASING = ("erased", "root")
@@ -114,7 +114,7 @@ Versions = list[Version]
 
 
 @dataclass(frozen=True, slots=True)
-class Self:
+class OwnDevice:
     """This device's id, and the secret that all devices of the person share."""
 
     device: str
@@ -161,11 +161,11 @@ def unpack(changeset: bytes) -> Iterator[Version]:
         yield Version._make(change.new)
 
 
-def _merge(connection: sqlite3.Connection, found: Versions) -> Versions:
+def _merge(connection: sqlite3.Connection, received: Versions) -> Versions:
     """The latest version of each row, if it is later than the version stored here."""
-    clocks = {s[:2]: s[2:] for s in _stamps(connection, {version[:2] for version in found})}
+    clocks = {s[:2]: s[2:] for s in _stamps(connection, {version[:2] for version in received})}
     latest: dict[tuple[str, str], Version] = {}
-    for version in found:
+    for version in received:
         row, clock = version[:2], version[2:4]
         if row not in clocks or clock > clocks[row]:
             clocks[row], latest[row] = clock, version
@@ -175,18 +175,18 @@ def _merge(connection: sqlite3.Connection, found: Versions) -> Versions:
 # -- this device ---------------------------------------------------------------------------------
 
 
-def own_device(store: Store) -> Self | None:
+def own_device(store: Store) -> OwnDevice | None:
     """Who this device is; None if its store was never synced."""
     rows = store.select("SELECT device, secret FROM sync_self")
-    return Self(*rows[0]) if rows else None
+    return OwnDevice(*rows[0]) if rows else None
 
 
-def begin(store: Store, secret: bytes) -> Self:
+def begin(store: Store, secret: bytes) -> OwnDevice:
     """Make the store one of a person's devices, or give it a new device id and this secret.
 
     The first time, rows that are stored already get versions from their own timestamps.
     """
-    new = Self(uuid.uuid4().hex[:16], secret)
+    new = OwnDevice(uuid.uuid4().hex[:16], secret)
     with store.transaction() as tx, tx.step() as connection:
         connection.execute("DELETE FROM sync_links")
         connection.execute("DELETE FROM sync_peers")
@@ -196,7 +196,7 @@ def begin(store: Store, secret: bytes) -> Self:
             "ON CONFLICT (one) DO UPDATE SET device = excluded.device, secret = excluded.secret",
             (new.device, secret),
         )
-        for kind, (tables, when, id) in _PRESENT.items() if first else ():
+        for kind, (tables, when, id) in _FIRST_VERSIONS.items() if first else ():
             clock = f"CAST((julianday({when}) - 2440587.5) * 86400000 AS INTEGER) * 65536"
             clock += " + m.rowid % 65536"  # rows of one instant stay in order
             connection.execute(
@@ -212,7 +212,7 @@ def begin(store: Store, secret: bytes) -> Self:
 
 
 _CITED = "memories m JOIN memory_sources o ON o.memory = m.rowid JOIN turns t ON t.rowid = o.turn"
-_PRESENT = {
+_FIRST_VERSIONS = {
     "turn": ("turns m", "created_at", "id"),
     "memory": ("memories m", "coalesce(deleted_at, updated_at)", "id"),
     "end": ("memories m WHERE valid_to IS NOT NULL", "updated_at", "id"),
@@ -272,27 +272,28 @@ def _with_image(connection: sqlite3.Connection, version: Version, folder: Path |
     return version._replace(body=json.dumps(row))
 
 
-def texts_to_embed(store: Store, found: Versions) -> list[str]:
-    """The search texts of memories (not deleted) that another embedder has embedded."""
+def texts_to_embed(store: Store, received: Versions) -> list[str]:
+    """The search texts of received memories (not deleted) whose vectors are another embedder's."""
     model = store.meta("embedder_model")
     if model is None:
         return []
-    bodies = (version.value for version in found if version.kind == "memory")
-    return list({body[2] for body in bodies if body[-2] != model and body[10] is None})
+    text, deleted_at = _MEMORY.index("search_text"), _MEMORY.index("deleted_at")
+    bodies = (version.value for version in received if version.kind == "memory")
+    return list({body[text] for body in bodies if body[-2] != model and body[deleted_at] is None})
 
 
 # -- taking in ---------------------------------------------------------------------------------
 
 
-def take_in(tx: Transaction, found: Versions, link: str, made: Mapping[str, Floats]) -> Taken:
-    """Store what is new in the rows of other devices.
+def take_in(tx: Transaction, received: Versions, link: str, vectors: Mapping[str, Floats]) -> Taken:
+    """Store the received versions that are later than those stored here.
 
-    link: the place where they were found; they are not sent back to it. made: the vectors of the
+    link: the place where they were read; they are not sent back to it. vectors: of the
     `texts_to_embed`, by text.
     """
     with tx.step() as connection:
         waited = [Version._make(row) for row in connection.execute("SELECT * FROM sync_waiting")]
-        new = _merge(connection, waited + found)
+        new = _merge(connection, waited + received)
         ((device, clock),) = connection.execute("SELECT device, clock FROM sync_self")
         seq = max(clock + 1, *(version.clock for version in new), 0)
         connection.execute("UPDATE sync_self SET clock = ?", (seq,))
@@ -304,7 +305,7 @@ def take_in(tx: Transaction, found: Versions, link: str, made: Mapping[str, Floa
         connection.execute("UPDATE sync_self SET quiet = 1")
         connection.execute("DELETE FROM sync_waiting")
         order = list(_KINDS)
-        taking = _Taking(tx, connection, made)
+        taking = _Taking(tx, connection, vectors)
         replaced: list[str] = []
         waiting: Versions = []
         _adopt_model(tx, connection, new)
@@ -333,8 +334,8 @@ def _stamps(
     ).fetchall()
 
 
-def _later(connection: sqlite3.Connection, kind: str, version: Version) -> bool:
-    """Whether the row of this kind with the same id has a later version than `version`."""
+def _has_later(connection: sqlite3.Connection, kind: str, version: Version) -> bool:
+    """Whether the stored row of this kind and the version's id has a later version."""
     found = _stamps(connection, [(kind, version.id)])
     return bool(found) and found[0][2:] > version[2:4]
 
@@ -355,9 +356,9 @@ def _erase(
 ) -> list[str]:
     """Erase what other devices erased, and what cites it here; returns the memories' ids.
 
-    A root takes its turns along, also those that only this device knows; a memory that was erased
-    along with a root does not. Turns that no memory cites are erased only if they were written
-    here: the memory of another device's turn may still arrive.
+    The erase of a root also erases its turns, even those that only this device knows. The erase of
+    a memory that went with a root erases no turns. Turns that no memory cites are erased only if
+    they were written here: the memory of another device's turn may still arrive.
     """
     gone = {row[0] for row in connection.execute(_ERASED)}
     roots: list[str] = []
@@ -398,15 +399,15 @@ def _adopt_model(tx: Transaction, connection: sqlite3.Connection, new: Versions)
 class _Taking:
     """Methods that store a version, one per kind and with its name.
 
-    They return None, and store nothing, if a row that the version refers to is not stored yet;
-    "replaced" if a memory was stored before; otherwise "taken".
+    Each returns "replaced" if a memory was stored before, and otherwise "taken". If a row that the
+    version refers to is not stored yet, it returns None and stores nothing.
     """
 
     tx: Transaction
     connection: sqlite3.Connection
-    made: Mapping[str, Floats]
+    vectors: Mapping[str, Floats]
 
-    def _once(self, version: Version) -> str | None:
+    def _insert_once(self, version: Version) -> str | None:
         table, key, columns = _ONCE[version.kind]
         values = {key: version.id, **_columns(columns, version)}
         if version.kind == "history":
@@ -418,12 +419,12 @@ class _Taking:
             self.tx.insert(table, **values)
         return "taken"
 
-    turn = history = never = _once
+    turn = history = never = _insert_once
 
     def memory(self, version: Version) -> str | None:
         values = _columns(_MEMORY, version)
         metadata, model, dim = version.value[-3:]
-        vectors = self.made.get(values["search_text"], np.empty((0, 0), np.float32))
+        vectors = self.vectors.get(values["search_text"], np.empty((0, 0), np.float32))
         if model == meta(self.connection, "embedder_model") and version.vectors:
             vectors = np.frombuffer(version.vectors, "<f4").reshape(-1, int(dim)).astype(np.float32)
         text, live = values["search_text"], values["deleted_at"] is None
@@ -439,10 +440,10 @@ class _Taking:
             rowid = self.tx.insert("memories", **values)
         else:
             rowid, old, deleted_at, updated_at, mark = row
-            if _later(self.connection, "graph", version):
+            if _has_later(self.connection, "graph", version):
                 mine = "s.kind = 'graph' AND s.id = ?"
                 relations = versions(self.connection, mine, version.id)
-            if _later(self.connection, "end", version):
+            if _has_later(self.connection, "end", version):
                 values["updated_at"] = updated_at
             if (marked := json.loads(mark)[0]) is not None:
                 metadata = json.dumps({**json.loads(metadata), "never_send": marked})
@@ -456,7 +457,7 @@ class _Taking:
             self.tx.index_text(rowid, text)
             self.tx.add_derived(rowid, vectors, ())
         for graph in relations:
-            _tell(self.connection, rowid, graph)
+            _replace_relations(self.connection, rowid, graph)
         return "taken" if row is None else "replaced"
 
     def source(self, version: Version) -> str | None:
@@ -489,7 +490,7 @@ class _Taking:
 
     def end(self, version: Version) -> str | None:
         valid_to, updated_at = version.value
-        later = not _later(self.connection, "memory", version)
+        later = not _has_later(self.connection, "memory", version)
         done = self.connection.execute(
             "UPDATE memories SET valid_to = ?, updated_at = iif(?, ?, updated_at), generation = ? "
             "WHERE id = ?",
@@ -510,7 +511,7 @@ class _Taking:
         rowid = rowid_of(self.connection, "memories", version.id)
         if rowid is None:
             return None
-        if _later(self.connection, "memory", version):  # read from an outdated text
+        if _has_later(self.connection, "memory", version):  # read from an outdated text
             return "taken"
         for ended_by in {row["invalidated_by"] for row in version.value[1]} - {None}:
             if (
@@ -518,11 +519,11 @@ class _Taking:
                 and not self.connection.execute(f"{_ERASED} AND id = ?", (ended_by,)).fetchone()
             ):
                 return None
-        _tell(self.connection, rowid, version)
+        _replace_relations(self.connection, rowid, version)
         return "taken"
 
 
-def _tell(connection: sqlite3.Connection, rowid: int, version: Version) -> None:
+def _replace_relations(connection: sqlite3.Connection, rowid: int, version: Version) -> None:
     """Replace a fact's relations by those of a version of kind "graph"."""
     graphed, relations = version.value
     forget_relations(connection, rowid, graphed)

@@ -189,7 +189,7 @@ class Transaction:
             relations.write_relations(connection, self._memory(id)[0], new, version)
 
     def unread(self, version: int, ids: Iterable[str]) -> set[str]:
-        """The ids of those facts that this version of the reader has not read."""
+        """The ids, among those given, of facts that this version of the reader has not read."""
         with self.step() as connection:
             rows = connection.execute(
                 f"SELECT id FROM memories WHERE id {LISTED} AND deleted_at IS NULL AND graphed < ?",
@@ -209,7 +209,7 @@ class Transaction:
             relations.import_relation(connection, row)
 
     def live(self, ids: Iterable[str]) -> set[str]:
-        """Those of the ids that have a memory that is not deleted, as this transaction sees it."""
+        """The ids, among those given, of memories that are not deleted."""
         with self.step() as connection:
             sql = f"SELECT id FROM memories WHERE deleted_at IS NULL AND id {LISTED}"
             return {id for (id,) in connection.execute(sql, (as_json(ids),))}
@@ -536,7 +536,7 @@ def erase_rows(
         if not ids and not turns:
             return []
         before = erasures.count_rows(connection)
-        kinds = _kinds(connection, f"rowid {LISTED}", as_json(row[0] for row in memories))
+        kinds = _count_kinds(connection, f"rowid {LISTED}", as_json(row[0] for row in memories))
         for rowid, _, search_text, deleted_at in memories:
             if deleted_at is None:
                 tx.unindex_text(rowid, search_text)
@@ -547,7 +547,7 @@ def erase_rows(
         )
         _purge_receipts(connection, ids)
         mentioned = as_json([*ids, *turn_ids])
-        _forget_pending(connection, mentioned)
+        _drop_from_pending(connection, mentioned)
         connection.execute(f"DELETE FROM history WHERE memory_id {LISTED}", (as_json(ids),))
         relations.forget_entities(connection, rowids)
         # Vectors, memory_sources and relations go with them, by cascade.
@@ -569,9 +569,11 @@ def erase_rows(
     return ids
 
 
-def _forget_pending(connection: sqlite3.Connection, erased: str) -> None:
-    """Take erased ids (`as_json`) out of the turns of pending work; drop the work if none is left,
-    or if it mentions one elsewhere."""
+def _drop_from_pending(connection: sqlite3.Connection, erased: str) -> None:
+    """Take erased ids (`as_json`) out of the turns of pending work.
+
+    Work that has no turns left, or that mentions an erased id elsewhere, is dropped.
+    """
     turns = "FROM json_each(payload, '$.turns') WHERE value"
     left = f"json((SELECT json_group_array(value) {turns} NOT {LISTED}))"
     connection.execute(
@@ -586,7 +588,7 @@ def _forget_pending(connection: sqlite3.Connection, erased: str) -> None:
     )
 
 
-def _kinds(connection: sqlite3.Connection, where: str, *params: str) -> dict[str, int]:
+def _count_kinds(connection: sqlite3.Connection, where: str, *params: str) -> dict[str, int]:
     rows = connection.execute(
         f"SELECT kind, count(*) FROM memories WHERE {where} GROUP BY kind", params
     )
@@ -619,7 +621,7 @@ def reset_rows(tx: Transaction) -> None:
     The generation goes on, and no rowid or label is reused. Receipts of erasing and versions stay.
     """
     with tx.step() as connection:
-        before, kinds = erasures.count_rows(connection), _kinds(connection, "1")
+        before, kinds = erasures.count_rows(connection), _count_kinds(connection, "1")
         connection.execute("INSERT INTO memories_fts (memories_fts) VALUES ('delete-all')")
         for table in (
             "relations", "aliases", "entities", "memory_sources", "vectors", "token_vectors",

@@ -44,7 +44,7 @@ def sync(memory: Memory, place: str | Path | Place, code: str | None = None) -> 
         for id in tx.live(fact.id for fact in facts):
             tx.delete_memory(id, utc_now())
 
-    def erasing() -> None:
+    def drop_copies() -> None:
         memory._parts.drop_index()
         ended.callback(memory._parts.drop_prompts)  # even if the exchange fails after the erase
 
@@ -58,7 +58,7 @@ def sync(memory: Memory, place: str | Path | Place, code: str | None = None) -> 
             memory.store,
             Directory(place) if isinstance(place, str | Path) else place,
             vectors_for=lambda texts: vectors_of(memory.embedder, texts),
-            before_erase=erasing,
+            before_erase=drop_copies,
             on_replaced=drop_replaced,
         )
         if done.erased:

@@ -17,11 +17,11 @@ import re
 import uuid
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from edgemem.cachefile import disk_errors
 from edgemem.config import require
@@ -31,7 +31,7 @@ from edgemem.store.rows import Floats, as_json
 from edgemem.store.schema import BETWEEN, MIGRATIONS
 from edgemem.store.sync import (
     ERASING,
-    Self,
+    OwnDevice,
     Taken,
     Version,
     Versions,
@@ -180,20 +180,20 @@ class Directory:
         self.path = Path(path).expanduser()
 
     def names(self) -> dict[str, dict[str, int]]:
-        with self._refused():
+        with self._disk_errors():
             self.path.mkdir(parents=True, exist_ok=True)
-            return {
-                folder.name: {
-                    file.name: file.stat().st_size
-                    for file in os.scandir(folder.path)
-                    if is_name(folder.name, file.name)
-                }
-                for folder in os.scandir(self.path)
-                if _DEVICE.fullmatch(folder.name) and folder.is_dir()
-            }
+            found: dict[str, dict[str, int]] = {}
+            for folder in self.path.iterdir():
+                if _DEVICE.fullmatch(folder.name) and folder.is_dir():
+                    sizes = found[folder.name] = {}
+                    for file in folder.iterdir():
+                        if is_name(folder.name, file.name):
+                            with suppress(FileNotFoundError):  # its device has just deleted it
+                                sizes[file.name] = file.stat().st_size
+            return found
 
     def read(self, device: str, name: str) -> bytes | None:
-        with self._refused():
+        with self._disk_errors():
             try:
                 return (self.path / device / name).read_bytes()
             except FileNotFoundError:
@@ -202,7 +202,7 @@ class Directory:
     def write(self, device: str, name: str, data: bytes) -> None:
         folder = self.path / device
         partial = folder / f".{name}.partial"
-        with self._refused():
+        with self._disk_errors():
             folder.mkdir(exist_ok=True)
             with partial.open("wb") as out:
                 out.write(data)
@@ -211,10 +211,10 @@ class Directory:
             os.replace(partial, folder / name)
 
     def delete(self, device: str, name: str) -> None:
-        with self._refused():
+        with self._disk_errors():
             (self.path / device / name).unlink(missing_ok=True)
 
-    def _refused(self) -> AbstractContextManager[None]:
+    def _disk_errors(self) -> AbstractContextManager[None]:
         return disk_errors(
             f"the folder {self.path} cannot be used",
             "check that it is there, writable and has room, or give another",
@@ -261,36 +261,49 @@ def exchange(
     me = own_device(store)
     if me is None:
         raise StoreError("this store is no device yet; give it a pairing code, see `edgemem sync`")
-    here = _Here(store, place, me)
-    here.read_others()
-    if here.foreign and not here.heads and here.own is None:
+    at_place = _Exchange(store, place, me)
+    at_place.read_others()
+    if at_place.foreign and not at_place.heads and at_place.own is None:
         raise InputError(
             "the files at this place were sealed with another pairing code; `edgemem sync "
             "--show-code` shows it on one of their devices: give it here with --code"
         )
-    taken = here.take_in(vectors_for, before_erase, on_replaced)
-    head, sent, sent_bytes = here.publish()
+    taken = at_place.take_in(vectors_for, before_erase, on_replaced)
+    head, sent, sent_bytes = at_place.publish()
     if taken.erased:
         before_erase()
     store.scrub()
     unconfirmed = [
         device
-        for device, other in here.heads.items()
-        if other["seen"].get(here.me.device, 0) < head["erased"]
+        for device, other in at_place.heads.items()
+        if other["seen"].get(at_place.me.device, 0) < head["erased"]
     ]
     return Synced(
-        devices=len(here.heads),
+        devices=len(at_place.heads),
         sent=sent,
         sent_bytes=sent_bytes,
         received=taken.rows,
-        received_bytes=here.received_bytes,
+        received_bytes=at_place.received_bytes,
         erased=tuple(taken.erased),
-        late=tuple(here.late),
+        late=tuple(at_place.late),
         unconfirmed=tuple(unconfirmed),
     )
 
 
-class _Here:
+class _Unsent(NamedTuple):
+    """What a device has to write at a place.
+
+    rows: to be written. replaced: names of files that these rows replace. erased: whether anything
+    was erased since the last head. clock: the device's clock when the rows were read.
+    """
+
+    rows: Versions
+    replaced: Collection[str]
+    erased: bool
+    clock: int
+
+
+class _Exchange:
     """This device at a place, and what it finds there.
 
     names: the files there. own: its last head there; None if that is missing, old or unknown. link:
@@ -299,7 +312,7 @@ class _Here:
     device. foreign: devices whose head was sealed with another secret.
     """
 
-    def __init__(self, store: Store, place: Place, me: Self) -> None:
+    def __init__(self, store: Store, place: Place, me: OwnDevice) -> None:
         self.store, self.place, self.me = store, place, me
         self.names = place.names()
         self.own = self._own_head()
@@ -310,8 +323,8 @@ class _Here:
         self.wants: dict[str, list[str]] = {}
         self.foreign: list[str] = []
         self.received_bytes = 0
-        self._found: Versions = []
-        self._fresh: dict[str, dict[str, Any]] = {}
+        self._received: Versions = []
+        self._new_heads: dict[str, dict[str, Any]] = {}
 
     # -- files -----------------------------------------------------------------------------------
 
@@ -386,8 +399,8 @@ class _Here:
             self.wants[device] = missing
             return
         self.received_bytes += sum(head["files"][name][0] for name in names)
-        self._found += [version for changes in found.values() for version in changes or ()]
-        self._fresh[device] = head
+        self._received += [version for changes in found.values() for version in changes or ()]
+        self._new_heads[device] = head
 
     def take_in(
         self,
@@ -396,75 +409,73 @@ class _Here:
         on_replaced: Callable[[Transaction, list[str]], object],
     ) -> Taken:
         taken = Taken()
-        if not self._fresh:
+        if not self._new_heads:
             return taken
-        texts = texts_to_embed(self.store, self._found)
-        made = dict(zip(texts, vectors_for(texts), strict=True)) if texts else {}
-        if any(version.kind == "erased" for version in self._found):
+        texts = texts_to_embed(self.store, self._received)
+        vectors = dict(zip(texts, vectors_for(texts), strict=True)) if texts else {}
+        if any(version.kind == "erased" for version in self._received):
             before_erase()
         with self.store.transaction() as tx:
-            if self._found:
-                taken = take_in(tx, self._found, self.link, made)
+            if self._received:
+                taken = take_in(tx, self._received, self.link, vectors)
                 on_replaced(tx, taken.replaced)
             with tx.step() as connection:
-                for device, head in self._fresh.items():
+                for device, head in self._new_heads.items():
                     files = as_json(head["files"])
                     connection.execute(
                         "INSERT OR REPLACE INTO sync_peers VALUES (?, ?, ?, ?, ?)",
                         (self.link, device, head["counter"], head["content"], files),
                     )
-        self.seen.update((device, head["content"]) for device, head in self._fresh.items())
+        self.seen.update((device, head["content"]) for device, head in self._new_heads.items())
         return taken
 
     # -- publishing ------------------------------------------------------------------------------
 
     def publish(self) -> tuple[dict[str, Any], int, int]:
         """Write what is new here; returns the head at the place, and the rows and bytes written."""
-        own, here = self.own, self.names.get(self.me.device, {})
+        own, sizes = self.own, self.names.get(self.me.device, {})
         files: dict[str, list[int]] = own["files"] if own else {}
         # The files that other devices report as missing or broken.
         asked = {n for head in self.heads.values() for n in head["wants"].get(self.me.device, ())}
         whole = (
             own is not None
-            and all(here.get(name) == size for name, (size, _) in files.items())
+            and all(sizes.get(name) == size for name, (size, _) in files.items())
             and all(self._changes(self.me.device, n) is not None for n in asked & files.keys())
         )
-        new, gone, erased, now = self._unsent(files, whole)
+        unsent = self._unsent(files, whole)
         head: dict[str, Any] = {
-            "schema": len(MIGRATIONS), "link": self.link, "published": now,
+            "schema": len(MIGRATIONS), "link": self.link, "published": unsent.clock,
             "seen": self.seen, "wants": self.wants,
         }  # fmt: skip
         sent_bytes = 0
-        if own and not new and not gone and all(own[n] == head[n] for n in ("seen", "wants")):
-            head = own
+        unchanged = own if own and not unsent.rows and not unsent.replaced else None
+        if unchanged and all(unchanged[name] == head[name] for name in ("seen", "wants")):
+            head = unchanged
         else:
-            chunks = [(len(chunk), zlib.compress(pack(chunk), 1)) for chunk in _chunks(new)]
+            chunks = [(len(chunk), zlib.compress(pack(chunk), 1)) for chunk in _chunks(unsent.rows)]
             head |= self._reserved(len(chunks))
-            kept = {name: entry for name, entry in files.items() if name not in gone}
+            kept = {name: entry for name, entry in files.items() if name not in unsent.replaced}
             for number, (rows, data) in enumerate(chunks, head["counter"] - len(chunks)):
                 name = f"{number:010d}.changes"
                 size = self._write(name, data)
                 kept[name] = [size, rows]
                 sent_bytes += size
             head["files"] = kept
-            head["content"] = own["content"] if own and not new and not gone else head["counter"]
-            head["erased"] = head["content"] if erased else own["erased"] if own else 0
+            head["content"] = unchanged["content"] if unchanged else head["counter"]
+            head["erased"] = head["content"] if unsent.erased else own["erased"] if own else 0
             text = json.dumps(head).encode()
             self._write(HEAD_FILE, text)
             sent_bytes += len(text)
-        for name in here.keys() - head["files"].keys() - {HEAD_FILE}:
+        for name in sizes.keys() - head["files"].keys() - {HEAD_FILE}:
             self.place.delete(self.me.device, name)
-        return head, len(new), sent_bytes
+        return head, len(unsent.rows), sent_bytes
 
-    def _unsent(
-        self, files: Mapping[str, list[int]], whole: bool
-    ) -> tuple[Versions, Collection[str], bool, int]:
-        """The rows to write, the files that they replace, whether anything was erased since the
-        last head, and the clock. whole: whether all of this device's files are there."""
+    def _unsent(self, files: Mapping[str, list[int]], whole: bool) -> _Unsent:
+        """What this device has to write. whole: whether all of its files are there."""
         own, folder = self.own, self.store.images_folder
         since = own["published"] if own and whole else 0
         with self.store.snapshot() as connection:
-            ((now,),) = connection.execute("SELECT clock FROM sync_self").fetchall()
+            ((clock,),) = connection.execute("SELECT clock FROM sync_self").fetchall()
             sql = "SELECT id FROM sync_rows WHERE seq > ? AND kind = 'erased'"
             erased = {id for (id,) in connection.execute(sql, (since,))}
             dropped = self._to_rewrite(files, erased) if whole else None
@@ -476,17 +487,18 @@ class _Here:
             held = {v[:2] for changes in (dropped or {}).values() for v in changes}
             if held := held - {v[:2] for v in new}:
                 new += versions(connection, _AMONG, as_json(held), images=folder)
-        return new, files.keys() if dropped is None else dropped.keys(), bool(erased), now
+        replaced = files.keys() if dropped is None else dropped.keys()
+        return _Unsent(new, replaced, bool(erased), clock)
 
     def _to_rewrite(
         self, files: Mapping[str, list[int]], erased: set[str]
     ) -> dict[str, Versions] | None:
-        """What this device's files hold that must be rewritten, by name.
+        """The versions in those files of this device that must be rewritten, by file name.
 
-        These are the files that hold anything erased, else the small files if there are many. None
-        if everything must be written again: most rows in the files are outdated, or a file is
-        unreadable. After an erase a file with an outdated version of relations is rewritten too, as
-        it may name who was erased.
+        After an erase these are the files that hold anything erased, or an outdated version of
+        relations, which may name who was erased. Otherwise they are the small files, if there are
+        many. None if everything must be written again: most rows in the files are outdated, or a
+        file cannot be read.
         """
         ((rows,),) = self.store.select("SELECT count(*) FROM sync_rows")
         if sum(count for _, count in files.values()) > 2 * rows + OUTDATED_ROWS:

@@ -34,7 +34,7 @@ __all__ = ["PORT", "Remote", "Server"]
 
 PORT = 8766
 TIMEOUT_S = 30.0  # of a silent connection
-EXCHANGE_S = 900.0  # of one whose other side exchanges: it waits for its store, and may embed texts
+EXCHANGE_S = 900.0  # of one during an exchange: the other side waits for its store or embeds texts
 MOST_BYTES = 64 << 20  # of one file; an image has 32 MB at most
 _AT_ONCE = 8  # calls that are served in parallel
 
@@ -90,7 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = TIMEOUT_S
     server: Server
 
-    def _answer(self) -> None:
+    def _handle(self) -> None:
         served = self.server
         self.connection.settimeout(TIMEOUT_S)
         path, _, nonce = self.path.partition("?")
@@ -120,6 +120,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return self._send(413, b"a file is too large")
         body = self.rfile.read(size)
+        if len(body) < size:  # the caller hung up: half a file must not replace a whole one
+            self.close_connection = True
+            return
         device, _, name = path.removeprefix("/").partition("/")
         if path == "/" and self.command == "GET":
             return self._send(200, json.dumps(self.server.place.names()).encode())
@@ -137,7 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(404 if data is None else 200, data or b"")
         return self._send(200, b"")
 
-    do_GET = do_PUT = do_DELETE = do_POST = _answer
+    do_GET = do_PUT = do_DELETE = do_POST = _handle
 
     def _send(self, status: int, body: bytes) -> None:
         self.send_response(status)
@@ -166,23 +169,30 @@ class Remote:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         self.address = address
         self._token = ""
-        with self._refused():
+        with self._store_errors():
             self._http = http.client.HTTPSConnection(
                 host.strip("[]"), int(port or PORT), context=context, timeout=TIMEOUT_S
             )
             self._http.connect()
             certificate = self._http.sock.getpeercert(binary_form=True)
         fingerprint = hashlib.sha256(certificate or b"").digest()
-        nonce = os.urandom(16).hex()
-        said = self._call("GET", f"/hello?{nonce}")
-        expected = proof(secret, b"server", fingerprint, nonce.encode())
-        if said is None or not hmac.compare_digest(said, expected.encode()):
+        try:
+            self._require_proof(secret, fingerprint)
+        except BaseException:
             self.close()
+            raise
+        self._token = proof(secret, b"client", fingerprint)
+
+    def _require_proof(self, secret: bytes, fingerprint: bytes) -> None:
+        """Raise InputError unless the server proves the pairing code for this certificate."""
+        nonce = os.urandom(16).hex()
+        proven = self._call("GET", f"/hello?{nonce}")
+        expected = proof(secret, b"server", fingerprint, nonce.encode())
+        if proven is None or not hmac.compare_digest(proven, expected.encode()):
             raise InputError(
-                f"who answers at {address} has another pairing code; give the one that "
+                f"the device at {self.address} has another pairing code; give the one that "
                 "`edgemem sync --show-code` prints there, with --code"
             )
-        self._token = proof(secret, b"client", fingerprint)
 
     def names(self) -> dict[str, dict[str, int]]:
         found = json.loads(self._call("GET", "/") or b"{}")
@@ -211,7 +221,7 @@ class Remote:
         self, method: str, path: str, body: bytes | None = None, timeout_s: float | None = None
     ) -> bytes | None:
         """The answer's body; None if there is no such file."""
-        with self._refused():
+        with self._store_errors():
             if self._http.sock is None:  # http.client would reconnect, without a proof
                 raise OSError("the line was closed")
             self._http.sock.settimeout(timeout_s or TIMEOUT_S)
@@ -228,7 +238,7 @@ class Remote:
         return data
 
     @contextmanager
-    def _refused(self) -> Iterator[None]:
+    def _store_errors(self) -> Iterator[None]:
         try:
             yield
         except (OSError, ValueError, http.client.HTTPException) as exc:
