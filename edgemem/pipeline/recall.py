@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import asdict, replace
 from datetime import datetime
 from functools import partial
-from itertools import islice, zip_longest
+from itertools import islice, pairwise, zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -376,23 +376,28 @@ def _nearest_sentences(memory: Memory, question: str, found: Sequence[Evidence])
         return []
     asked = _answered(memory, found)
     split = [
-        (replace(evidence, text=sentence, turn=None), asked.get(evidence, ""))
+        (evidence, sentence)
         for evidence in found
         for sentence in _sentences(evidence)
         if not language.is_question(sentence)
     ]
     if not split:
         return []
-    texts, before = zip(*((evidence.text, answers) for evidence, answers in split), strict=True)
+    before = [asked.get(evidence, "") for evidence, _ in split]
+    texts = [sentence for _, sentence in split]
     scores = nearness(memory, question, texts, before=before if any(before) else ())
     order = np.argsort(-scores, kind="stable").tolist()
-    return [split[i][0] for i in order if scores[i] >= _FAR * scores[order[0]]]
+    near = [i for i in order if scores[i] >= _FAR * scores[order[0]]]
+    return [replace(split[i][0], text=texts[i], turn=None, place=i) for i in near]
 
 
 def _sentences(evidence: Evidence) -> list[str]:
+    """The parts of a reply, or the sentences of a turn, each with those that take it back."""
     if evidence.is_reply:
         return [part.whole for part in parts(evidence.text)]
-    return language.sentences(evidence.text)
+    said = language.sentences(evidence.text)
+    begins = [0, *sorted({*range(1, len(said))} - {*language.taken_back(said)}), len(said)]
+    return [" ".join(said[start:end]) for start, end in pairwise(begins)]
 
 
 def relevant(memory: Memory, hits: Sequence[Hit]) -> bool:
@@ -582,7 +587,8 @@ def _that_tell(memory: Memory, hits: Iterable[Hit]) -> list[Hit]:
 
 
 def _oldest_first(found: Sequence[Evidence]) -> tuple[Evidence, ...]:
-    return tuple(sorted(found, key=lambda evidence: evidence.when or ""))
+    """As they were told; sentences of one turn in its order."""
+    return tuple(sorted(found, key=lambda evidence: (evidence.when or "", evidence.place)))
 
 
 def within(hits: Sequence[Hit], of_best: float, *, least: float = 0.0) -> list[Hit]:
