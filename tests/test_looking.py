@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -128,6 +130,24 @@ def test_images_are_read_in_the_background_and_closing_does_not_wait_for_all(
     with quick(settings=replace(load_settings(), image_text="on")) as memory:
         memory.add(images=[saved(drawn())], infer=False)
     assert time.monotonic() - started < 30 and len(eyes.seen) == 1
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_unforeseen_error_of_the_thread_does_not_keep_later_images_from_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(looking, "QUIET_S", 0.0)
+    threads: queue.Queue[threading.Thread] = queue.Queue()
+
+    def work(_stop: Any) -> None:
+        threads.put(threading.current_thread())
+        raise ZeroDivisionError
+
+    reader = looking.Reader(work)
+    for _ in range(2):
+        reader.wake()
+        threads.get(timeout=20).join()
+    reader.close()
 
 
 def test_a_memory_limit_without_room_for_the_ocr_leaves_images_waiting(eyes: Eyes) -> None:

@@ -316,8 +316,13 @@ class Reader:
                     self._thread = None
                     return
                 self._wanted = False
-            with suppress(EdgememError):  # the images stay pending; `process_pending` says why
-                self._work(self._stopped)
+            try:
+                with suppress(EdgememError):  # the images stay pending; `process_pending` says why
+                    self._work(self._stopped)
+            except BaseException:
+                with self._lock:
+                    self._thread = None  # the next `wake` starts another
+                raise
 
     def _stopped(self) -> bool:
         return self._closed.is_set() or not threading.main_thread().is_alive()
