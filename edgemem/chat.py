@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Literal
 from edgemem.errors import EdgememError, InputError, ModelError
 from edgemem.inputs import text_of, time_of
 from edgemem.memory import Memory
-from edgemem.pipeline import looking, recall
+from edgemem.pipeline import image_memories, recall
 from edgemem.pipeline.days import Asked, agenda, days_asked, with_days
 from edgemem.pipeline.intervals import compared
 from edgemem.pipeline.parts import expert_of
@@ -504,8 +504,8 @@ class Chat:
         if not self.engine.sees or wanted.wants is None:
             return (), ()
         if images:
-            return (), looking.given(images)
-        return looking.recalled(self.memory, hits) if wanted.wants == "recall" else ((), ())
+            return (), image_memories.pixels_of(images)
+        return image_memories.images_of(self.memory, hits) if wanted.wants == "recall" else ((), ())
 
     def _told(self, text: str, hits: SearchResults) -> tuple[Evidence, ...]:
         """What an expert for short answers reads: what the user said in this conversation that is
@@ -545,7 +545,7 @@ class Chat:
     def _stream(self, asked: Decided, turn: Turn) -> tuple[Stream, Turn]:
         """The answer, and the user's turn as the model is shown it."""
         if asked.pixels:
-            return looking.answer(self.engine, asked.text, asked.pixels), turn
+            return image_memories.answer(self.engine, asked.text, asked.pixels), turn
         if asked.way == "converse":
             return self._converse(asked, turn)
         if asked.intent.wants == "recall":

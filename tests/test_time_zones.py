@@ -12,8 +12,8 @@ from clikit import invoke
 
 from edgemem import Memory
 from edgemem import graph as reader
+from edgemem.pipeline.image_memories import described
 from edgemem.pipeline.importers import read_mem_gallery
-from edgemem.pipeline.looking import described
 from edgemem.pipeline.recall import asked_at
 from edgemem.results import Evidence, Message, at_day, local_time
 from edgemem.retrieval.lexical import query_terms, search_text

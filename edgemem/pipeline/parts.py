@@ -122,7 +122,7 @@ class Parts:
         # Not to be taken inside a transaction: `index` holds it while it waits for the store.
         self._lock = threading.RLock()
         self.working = threading.Lock()  # for work_lock
-        self.looking = threading.Lock()  # one thread at a time reads images
+        self.reading_images = threading.Lock()  # one thread at a time reads images
         self.closed = False
         self._warned = False  # whether _ENGLISH_ALONE was given
         # Where the files of the index and of the metrics lie, if they are there.
