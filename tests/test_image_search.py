@@ -206,10 +206,10 @@ def test_what_only_eyes_could_tell_of_an_image_is_said_to_be_unseen(eyes: Eyes) 
         memory.add("My new bike.", images=[saved(drawn())], user_id="ana", infer=False)
         memory.add("I work at the harbour.", user_id="ana", infer=False)
         chat = Chat(memory, user_id="ana")
-        unknown = chat._unknown(memory.search("Which colour has my new bike?", user_id="ana"))
+        unknown = chat._refusal(memory.search("Which colour has my new bike?", user_id="ana"))
         assert unknown == generation.UNSEEN
         for other in ("Where do I work at the harbour?", "Giraffes?"):
-            told = chat._unknown(memory.search(other, user_id="ana"))
+            told = chat._refusal(memory.search(other, user_id="ana"))
             assert told == generation.NOTHING_FOUND
 
 

@@ -26,7 +26,7 @@ from edgemem.errors import DimensionMismatch, StoreFull, StoreLocked
 from edgemem.inputs import NO_WORDS
 from edgemem.language import Statement, in_third_person, same_word
 from edgemem.pipeline.importers import IMPORT_ID
-from edgemem.pipeline.parts import expert_of
+from edgemem.pipeline.parts import engine_for
 from edgemem.results import (
     Change,
     Conflict,
@@ -284,7 +284,7 @@ def process_piece(memory: Memory, piece: PendingItem) -> list[Change]:
 
 def _extract_and_update(memory: Memory, piece: PendingItem) -> list[Change]:
     turns = list(memory.store.turns(piece.payload["turns"]).values())
-    engine = expert_of(memory, "extraction", memory.engine)
+    engine = engine_for(memory, "extraction", memory.engine)
     way = reader_of(engine, "extraction", memory.settings.reader)
     before = memory.settings.context_turns if way == "quote" else extraction.CONTEXT
     context: list[StoredTurn] = []

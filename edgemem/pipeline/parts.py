@@ -54,7 +54,7 @@ from edgemem.store.database import work_lock
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["Parts", "expert_of", "predict"]
+__all__ = ["Parts", "engine_for", "predict"]
 
 _ENGLISH_ALONE = (
     f"a query is not in English, and the embedder {DEFAULT_EMBEDDER} knows English alone: it is "
@@ -71,7 +71,7 @@ _LINK_BYTES = 148  # HNSW's links and labels (M = 16), beside its own copy of th
 _METRIC_NUMBERS = 9  # a fitted metric and its moments take so many bytes times dim²
 
 
-def expert_of(memory: Memory, stage: str, engine: Engine) -> Engine:
+def engine_for(memory: Memory, stage: str, engine: Engine) -> Engine:
     """The model that works for a stage: `engine`, or the bundled one if that alone has an expert.
 
     The bundled model's experts misread fewer messages than an instruct model without experts. They
