@@ -290,13 +290,13 @@ def listed(
     for evidence in (e for e in found if e.is_reply):
         by_list: dict[int, list[Part]] = {}
         for part in parts(evidence.text):
-            by_list.setdefault(part.of, []).append(part)
+            by_list.setdefault(part.list_number, []).append(part)
         by_list.pop(0, None)
         lists += ((evidence, items) for items in by_list.values())
     lists = [(e, items) for e, items in lists if len(items) >= max(_SHORTEST, place)]
     if not lists:
         return None
-    texts = [f"{items[0].under}: {joined(items)}" for _, items in lists]
+    texts = [f"{items[0].head}: {joined(items)}" for _, items in lists]
     asked = _answered(memory, [evidence for evidence, _ in lists])
     near = nearness(memory, question, texts, before=[asked.get(e, "") for e, _ in lists])
     evidence, items = lists[int(near.argmax())]
