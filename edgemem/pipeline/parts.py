@@ -325,7 +325,7 @@ class Parts:
             if self._index is None or self._index.dim != embedder.dim:
                 index = Memories(embedder.dim, self._choice.vectors)
                 refresh(self.store, index)
-                give_back()  # the rows took several times the memory of the index
+                give_back()  # the rows took several times the memory of what was made of them
                 model_id, vault, generation = embedder.model_id, self.store.vault, index.generation
                 if (file := self.index_file) is not None:
                     index.vectors.load(file, generation=generation, model_id=model_id, vault=vault)

@@ -86,7 +86,7 @@ def export_jsonl(
     """Write the rows of a store as lines of JSON; returns how many. See `Memory.export_jsonl`."""
     count = 0
     rows = cast("Generator[dict[str, Any], None, None]", store.export_rows())
-    # `rows` holds a snapshot, which an erase waits for, so it is closed even after an error.
+    # `rows` holds a snapshot, and an erase waits for that; so it is closed in any case.
     with _replacing(file) as out, closing(rows):
         wanted = rows if user_id is None else _of_user(rows, user_id)
         lines = (json.dumps(row, ensure_ascii=False) for row in wanted)
@@ -191,8 +191,8 @@ def import_jsonl(
 
 @contextmanager
 def _replacing(file: str | Path | IO[str]) -> Iterator[IO[str]]:
-    """A temporary file that replaces the path once it is whole; only its owner may read it. An open
-    file, a pipe or a terminal is written directly. Raises StoreFull."""
+    """A temporary file to write, readable by its owner only, which replaces the path once it is
+    whole. An open file, a pipe or a terminal is written directly. Raises StoreFull."""
     if not isinstance(file, str | Path):
         if not hasattr(file, "write"):
             raise TypeError(f"file must be a path or an open text file, not {type(file).__name__}")

@@ -220,7 +220,7 @@ def _best(
     """
     allowed = [i for i, (text, _) in enumerate(answers) if i == 0 or not _refuses(text)]
     allowed = [i for i in allowed if not _cannot_be_right(answers[i][0], question)] or [0]
-    contexts = [_contexts(told, answers[i][0]) for i in allowed]
+    contexts = [_places(told, answers[i][0]) for i in allowed]
     texts = [text for of_answer in contexts for text in of_answer]
     if len(allowed) == 1 or not texts:
         return allowed[0]
@@ -246,7 +246,7 @@ def _refuses(answer: str) -> bool:
     return answer.strip(" .").lower() in ("", NOT_KNOWN.lower())
 
 
-def _contexts(told: Sequence[str], answer: str) -> list[str]:
+def _places(told: Sequence[str], answer: str) -> list[str]:
     """The words around the first occurrences of the answer in the memories."""
     sought = [_bare(word) for word in answer.split()]
     found: list[str] = []
@@ -296,34 +296,32 @@ def _checked(
     question: str,
     asked_at: str | None,
     prompt: str,
-    refusal: str,
+    unknown: str,
     quotes: Callable[[], Sequence[Evidence]],
     *,
     guesses: bool,
 ) -> Generator[str, None, Generation]:
     """An expert's answer in one piece.
 
-    An answer that is hardly probable, or that names a day where the question asks for somebody, is
-    a guess. A refusal (`NOT_KNOWN` or nothing) becomes `refusal`, and so does a guess unless
-    `guesses`. The quotes replace any other guess, and a yes or no that is not reliable. They are
-    added below any other answer that is not reliable.
+    An answer that is hardly probable, or that names a day where somebody is asked for, is a guess.
+    A refusal (`NOT_KNOWN` or nothing) is replaced by `unknown`, and so is a guess unless `guesses`.
+    Guesses, and a yes or no that is not reliable, are replaced by `quotes`. Below any other answer
+    that is not reliable the quotes are added.
     """
     result = stream.whole()
-    text = language.in_asked_form(_without_loops(result.text, prompt), question)
+    told = language.in_asked_form(_without_loops(result.text, prompt), question)
     if asked_at:
-        text = language.counted_down(text, question, local_time(asked_at))
-    verdict = language.is_verdict(text.strip())
+        told = language.counted_down(told, question, local_time(asked_at))
+    verdict = language.is_verdict(told.strip())
     unlikely = math.exp(result.log_p) < _GUESSED and not verdict
-    guessed = unlikely or language.names_nobody(text, question)
-    if _refuses(text) or (guessed and not guesses):
-        text = refusal
-    elif not reliable(text, result.log_p, question) and (shown := quotes()):
-        if verdict:
-            text = quoted(shown)
-        else:
-            text = unsure(shown) if guessed else f"{text}\n\n{quoted(shown)}"
-    yield text
-    return replace(result, text=text)
+    guessed = unlikely or language.names_nobody(told, question)
+    if _refuses(told) or (guessed and not guesses):
+        told = unknown
+    elif not reliable(told, result.log_p, question) and (shown := quotes()):
+        head = "" if verdict else f"{told}\n\n"
+        told = unsure(shown) if guessed and not verdict else head + quoted(shown)
+    yield told
+    return replace(result, text=told)
 
 
 def _without_loops(text: str, shown: str) -> str:
