@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from edgemem.errors import InputError
-from edgemem.inputs import MAX_ID_CHARS
+from edgemem.inputs import MAX_ID_CHARS, shown
 from edgemem.results import to_utc
 
 __all__ = ["ChatLog", "Program", "conversations", "program_of", "said_by"]
@@ -122,7 +122,7 @@ def _time(value: object, where: str) -> str | None:
         utc = to_utc(value)
     except ValueError as exc:
         raise InputError(
-            f"{where} has a message of the time {value!r:.60}; it must be ISO-8601, or seconds "
+            f"{where} has a message of the time {shown(value)}; it must be ISO-8601, or seconds "
             "since 1970."
         ) from exc
     return value.strip() if isinstance(value, str) else utc

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
 from edgemem.errors import InputError
+from edgemem.inputs import shown
 from edgemem.language import MONTHS
 from edgemem.pipeline.chat_exports import ChatLog, Program, conversations, program_of, said_by
 from edgemem.results import to_utc
@@ -256,7 +257,9 @@ def _locomo_sample(raw: Any, where: str, name: str) -> tuple[str, list[dict[str,
     for number in numbers:
         turns = conversation[f"session_{number}"]
         if not isinstance(turns, list):
-            raise InputError(f"{where}: session_{number} is no list of turns.")
+            raise InputError(
+                f"{where}: session_{number} is {shown(turns)}; it must be a list of turns."
+            )
         if turns:
             start = _locomo_time(conversation.get(f"session_{number}_date_time"), where, number)
         for position, turn in enumerate(turns):
@@ -287,7 +290,7 @@ def _locomo_time(text: object, where: str, number: int) -> datetime:
         return datetime(int(year), month_number, int(day), hour_24, int(minute), tzinfo=UTC)
     except ValueError as exc:
         raise InputError(
-            f"{where}: session_{number}_date_time is {text!r}; it must look like "
+            f"{where}: session_{number}_date_time is {shown(text)}; it must look like "
             "'1:56 pm on 8 May, 2023'."
         ) from exc
 
@@ -310,7 +313,7 @@ def read_mem_gallery(path: str | Path, *, captions: bool = True) -> list[dict[st
     messages: list[dict[str, Any]] = []
     for session in _list(raw, "multi_session_dialogues", str(path)):
         id = session.get("session_id") if isinstance(session, Mapping) else session
-        where = f"{path}: session {id!r:.80}"
+        where = f"{path}: session {shown(id)}"
         _date(session, "date", where)
         day = datetime.fromisoformat(session["date"].strip())  # as written, whatever zone is here
         noon = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
@@ -623,5 +626,6 @@ def _date(raw: Any, key: str, where: str) -> str:
         return to_utc(value)
     except ValueError as exc:
         raise InputError(
-            f"{where}: {key!r} is {value!r}; it must be a time such as 2025-01-14T19:05:00+00:00."
+            f"{where}: {key!r} is {shown(value)}; it must be a time such as "
+            "2025-01-14T19:05:00+00:00."
         ) from exc

@@ -29,6 +29,7 @@ from edgemem.errors import (
     StoreFull,
 )
 from edgemem.images.ocr import OCR_BYTES, Ocr
+from edgemem.inputs import shown
 from edgemem.language import is_other_language, is_other_script
 from edgemem.retrieval.index import CROSSOVER
 from edgemem.retrieval.search import Memories, QueryTokens, refresh
@@ -109,7 +110,10 @@ class Parts:
         for part, given in (("engine", engine), ("embedder", embedder)):
             if isinstance(given, str | Path):
                 store.close()
-                raise TypeError(f"{part} must be a loaded model; name a file in the settings")
+                raise TypeError(
+                    f"{part} is {shown(str(given))}; give a loaded model, or name a model in the "
+                    "settings"
+                )
         self.store, self.settings = store, settings
         self._engine, self._own_engine = engine, engine is None
         self._judge: Engine | None = None
@@ -287,7 +291,8 @@ class Parts:
             vector = embedder.embed_query(query)
             if not np.isfinite(vector).all():
                 raise ModelError(
-                    f"the embedder {embedder.model_id} gave a vector that is not finite"
+                    f"the embedder {embedder.model_id} gave a vector that is not finite for a "
+                    "query; set another `embedder`, and run `edgemem reindex`"
                 )
             return vector
         if is_other_language(query) and not self._warned:

@@ -24,7 +24,7 @@ from edgemem import vault as vaults
 from edgemem.budget import Plan
 from edgemem.cachefile import replacing
 from edgemem.errors import InputError, StoreCorrupt, StoreFull
-from edgemem.inputs import holds_nul, of_type
+from edgemem.inputs import holds_nul, of_type, shown
 from edgemem.pipeline.ingest import EXTRACT
 from edgemem.results import Aligned, to_utc
 from edgemem.retrieval import alignment as alignments
@@ -291,7 +291,7 @@ def _row(line: str, number: int) -> dict[str, Any]:
                 row[name] = to_utc(value)
             except ValueError as exc:
                 raise InputError(
-                    f"line {number}: {name} is {value!r}; give ISO-8601 text such as "
+                    f"line {number}: {name} is {shown(value)}; give ISO-8601 text such as "
                     "2024-05-01T10:00:00.000+00:00"
                 ) from exc
     return row
