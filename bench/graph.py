@@ -188,7 +188,7 @@ def remembered(life: Life, embedder: Embedder) -> Memory:
             tx.add_turn(turn)
             tx.add_pending(ingest.EXTRACT, {"turns": [turn.id]}, turn.scope)
         (piece,) = memory.pending()
-        ingest.conclude(memory, piece, [], [turn], [Fact(fact, 0, when)])
+        ingest.apply_facts(memory, piece, [], [turn], [Fact(fact, 0, when)])
     return memory
 
 

@@ -44,7 +44,7 @@ from edgemem.chat import Chat
 from edgemem.config import load_settings
 from edgemem.images import picture
 from edgemem.memory import Memory
-from edgemem.pipeline.looking import NEAR
+from edgemem.pipeline.image_memories import NEAR
 from edgemem.results import Picture as Stored
 from edgemem.results import Scope, utc_now
 from edgemem.store import NewMemory
@@ -273,7 +273,7 @@ def _plain(text: str) -> str:
 
 
 def hashes(drawn: Sequence[Picture]) -> dict[str, Any]:
-    """Shares of copies, and of other pictures, within some bits; the bound is `looking.NEAR`."""
+    """Shares of copies, and of other pictures, within some bits; the bound is `NEAR`."""
     opened = [Image.open(BytesIO(each.jpeg)).convert("RGB") for each in drawn]
     own = np.stack([_bits(image) for image in opened])
     copies = {

@@ -41,7 +41,7 @@ from bench.questions import answerable
 from corpus.readers import LocomoFile, locomo_file
 from edgemem.language import STOP_WORDS
 from edgemem.memory import Memory
-from edgemem.pipeline.ingest import said
+from edgemem.pipeline.ingest import text_to_embed
 from edgemem.results import Message
 from edgemem.runtime.embedder import Embedder
 
@@ -149,7 +149,7 @@ def bm25(folder: Path) -> Any:
 def spoken(message: dict[str, Any]) -> str:
     """A turn as "speaker: words", which edgemem embeds and which mem0 is given."""
     role, content, when = message["role"], message["content"], message["timestamp"]
-    return said(Message(role, content, when, message["name"]))
+    return text_to_embed(Message(role, content, when, message["name"]))
 
 
 def add_turns(

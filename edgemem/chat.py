@@ -1,21 +1,21 @@
 """Chat: one turn is recall, then generate (streamed), then remember.
 
-What a message wants (stages/intent.py) decides which memories it is answered with. What the model
-can do (runtime/experts.py) decides how:
+The intent of a message (stages/intent.py) decides which memories it is answered with. The abilities
+of the model (runtime/experts.py) decide how:
 
-- An expert for short answers answers questions about facts. A model without one has the bundled
-  model's beside it. This expert answers for a small model. For a larger one it answers where it is
-  sure and that one has no doubt, or says that no memory tells. A model of HEEDS_PARAMS or more
+- An expert for short answers answers questions about facts. A model without one uses that of the
+  bundled model, which answers in place of a small model. In place of a larger one it answers only
+  if it is sure and the larger one confirms, or if no memory tells. A model of HEEDS_PARAMS or more
   answers by itself.
 - A model with an expert for replies, or an instruct model, has a conversation. The memories are
   dated notes beside the message. For an instruct model below HEEDS_PARAMS the bundled one
   acknowledges a message that only tells. If a client gave instructions or options, the model does
   that itself, without notes.
-- A question for whatever there is on some days lists what was told of them (pipeline/days.py). One
-  for a length of time or an order is computed from the days of its events (pipeline/intervals.py).
-- Below HEEDS_PARAMS an overview is in the user's own words. A model that can do neither of the
-  above also quotes what bears on a task.
-- Below a refusal, or an answer that is not sure, stands what was told nearest to the question.
+- The answer to "what is on these days?" lists what was told of them (pipeline/days.py). A length
+  of time or an order is computed from the days of its events (pipeline/intervals.py).
+- Below HEEDS_PARAMS an overview quotes the user. A model that has no expert and follows no
+  instructions also quotes what bears on a task.
+- Under a refusal, or an answer that is not sure, stands what was told nearest to the question.
 - A model that sees is shown the images that a question is about.
 
 The model's answers, and messages that only ask, are stored as turns, but never searched or
@@ -39,11 +39,11 @@ from typing import TYPE_CHECKING, Literal
 from edgemem.errors import EdgememError, InputError, ModelError
 from edgemem.inputs import text_of, time_of
 from edgemem.memory import Memory
-from edgemem.pipeline import looking, recall
+from edgemem.pipeline import image_memories, recall
 from edgemem.pipeline.days import Asked, agenda, days_asked, with_days
 from edgemem.pipeline.intervals import compared
-from edgemem.pipeline.parts import expert_of
-from edgemem.pipeline.turn import Decided, Turn, Way, as_read, without_model
+from edgemem.pipeline.parts import engine_for
+from edgemem.pipeline.turn import AnswerPlan, Turn, Way, plain_text, without_model
 from edgemem.results import (
     AddResults,
     Evidence,
@@ -86,8 +86,8 @@ FEW_NOTES = 4  # the same for any other model, which repeats whatever it is show
 TOLD_TURNS = 12  # for an overview
 BEARING_TURNS = 5  # for a task
 _OWN_WORDS_PARAMS = 1_000_000_000  # from which a model answers where no expert is sure
-_KNOWN_SHARE = 0.3  # of the window, for the system message with what every answer may need
-_TOLD = 0.05  # score of a hit from which a question of general knowledge may ask for a memory
+_KNOWN_SHARE = 0.3  # of the window, for the system message with `recall.known`
+_NEAR_SCORE = 0.05  # of a hit, from which a question of general knowledge may ask for a memory
 _CANDIDATES = 16  # hits of one search
 _PAST_TURNS = 4  # shown for small talk
 
@@ -100,8 +100,8 @@ class Reply:
     Set from the start: wants (what the message wants), hits (what the search found), context (the
     memories shown to the model), found (whether there were any). Set once the reply has ended:
     text, generation (None if no model was asked), changes (what was remembered), timings
-    (intent_ms, recall_ms, ttft_s, tokens_per_s, remember_s), cloud (the cloud's answer, if this is
-    it), cloud_error (why the cloud failed).
+    (intent_ms, recall_ms, ttft_s, tokens_per_s, remember_s), cloud (the cloud's answer, if the
+    cloud answered), cloud_error (why the cloud failed).
     """
 
     wants: Want | None
@@ -157,8 +157,8 @@ class Chat:
         self.cloud = cloud
         self.instructions = instructions
         self._turns = [Turn(turn) for turn in turns]
-        self._first = 0  # of these turns, that the model is still shown
-        self._known: tuple[Evidence, ...] | None = None
+        self._first_shown = 0  # index of the first turn that the model is still shown
+        self._known_facts: tuple[Evidence, ...] | None = None
         self._erasure = last_erasure(memory.store)
 
     @property
@@ -167,7 +167,8 @@ class Chat:
         return self._engine or self.memory.engine
 
     @property
-    def _heeds(self) -> bool:
+    def _heeds_notes(self) -> bool:
+        """Whether the model heeds all that it is shown, and says itself if no memory tells."""
         return self.engine.n_params >= HEEDS_PARAMS
 
     def send(
@@ -182,23 +183,22 @@ class Chat:
     ) -> Reply:
         """Send a message; the reply streams as it is iterated.
 
-        This call searches first and may ask an expert (about a second). Then it stores the message,
-        so that one that cannot be stored gets no answer. The end or `close` of the reply takes
-        facts (seconds). A user interface should take remember="first", which leaves them to
-        `Memory.process_pending`, and run that on a worker.
+        This call searches and may ask an expert (about a second). Then it stores the message, so
+        that a message that cannot be stored gets no answer. When the reply ends or is closed, facts
+        are extracted (seconds). A user interface should pass remember="first", which leaves the
+        facts to `Memory.process_pending`, and run that on a worker.
         images: as for `Memory.add`; they are stored with the message. timestamp: when the message
-        is said (None: now). remember=False answers without storing anything, "answer" stores the
-        answer alone, for a message that is stored already. A message that only asks to forget is
-        not stored. cloud: "ask" the cloud, "off", or "auto" to let the governor decide. The cloud's
-        answer comes in one piece; if the cloud fails, the local model answers. options: of an
-        answer in a conversation (temperature, max_tokens, stop …); quoted and short answers take
-        none.
+        is said (None: now). remember=False stores nothing; "answer" stores the answer alone, for a
+        message that is stored already. A message that only asks to forget is never stored.
+        cloud: "ask" the cloud, "off", or "auto" to let the governor decide. The cloud's answer
+        comes in one piece; if the cloud fails, the local model answers. options: of an answer in a
+        conversation (temperature, max_tokens, stop …); quoted and short answers take none.
         Once anything of a conversation was erased, the model is shown only what the store still
         has, and an answer that was under way is not stored. A changed or deleted memory is not
         shown again.
         Raises InputError on a message or image that cannot be stored, a bad time or another mode.
         """
-        self._drop_changed()
+        self._drop_outdated()
         text_of(text, "message")
         if cloud not in ("ask", "auto", "off"):
             raise InputError(f"cloud is {cloud!r:.80}; give 'ask', 'auto' or 'off'")
@@ -209,11 +209,14 @@ class Chat:
         if wanted.wants == "erase":
             wanted = replace(wanted, tells=wanted.tells or bool(images))
             remember = wanted.tells and remember  # it may quote what is to be forgotten
-        read = time.perf_counter()
-        asked = self._decided(text, said_at, wanted, days, images, options or {})
-        found = time.perf_counter()
-        timings = {"recall_ms": (found - read) * 1e3, "intent_ms": (read - started) * 1e3}
-        reply = Reply(asked.intent.wants, asked.hits, asked.context, timings)
+        understood = time.perf_counter()
+        plan = self._plan_answer(text, said_at, wanted, days, images, options or {})
+        planned = time.perf_counter()
+        timings = {
+            "intent_ms": (understood - started) * 1e3,
+            "recall_ms": (planned - understood) * 1e3,
+        }
+        reply = Reply(plan.intent.wants, plan.hits, plan.context, timings)
         if remember and remember != "answer":
             # Searches leave a "recalled" message out: a question, asked again, would find itself.
             said = {"role": "user", "content": text, "recalled": not wanted.tells}
@@ -221,11 +224,11 @@ class Chat:
                 said, images=images, timestamp=said_at, infer="later", **asdict(self._scope)
             )
         # Not the reply itself, which holds the generator: it could not be freed at once.
-        reply._pieces = self._run(weakref.proxy(reply), asked, remember, cloud)
+        reply._pieces = self._run(weakref.proxy(reply), plan, remember, cloud)
         next(reply._pieces)  # enters the `try`, so that an early close still remembers
         return reply
 
-    def _decided(
+    def _plan_answer(
         self,
         text: str,
         said_at: str,
@@ -233,55 +236,60 @@ class Chat:
         days: Asked | None,
         images: Sequence[bytes | str | Path],
         options: Options,
-    ) -> Decided:
-        """A message with what is decided about it once a search has found its memories.
+    ) -> AnswerPlan:
+        """Search the memories of a message, and decide how it is answered.
 
-        wanted: what it wants by its words; the memories may say otherwise. days: those about which
-        it asks whatever there is on them.
+        wanted: its intent by its words; the memories may say otherwise. days: the days that it asks
+        about, if it asks for whatever there is on them.
         """
-        past = [turn for turn in self._turns if turn.said.role == "user"][-1:]
-        if wanted.wants == "recall" and wanted.refers and past and past[0].wants == "general":
+        memory, plain = self.memory, plain_text(text)
+        before = next((turn for turn in reversed(self._turns) if turn.said.role == "user"), None)
+        if wanted.wants == "recall" and wanted.refers and before and before.wants == "general":
             wanted = replace(wanted, wants="general", doubtful=True)  # "and of Morocco?"
         asks, own_words = wanted.wants == "recall", bool(options)
         with_turns = wanted.refers if asks else self._way(wanted, own_words) == "converse"
-        read = as_read(text)
         hits = self._search(text, said_at, with_turns=with_turns)
-        if asks and not any(hit.score >= _TOLD for hit in hits):
-            rare = recall.without_remarks(self.memory, read, hits, self._scope, least=_CANDIDATES)
+        if asks and not any(hit.score >= _NEAR_SCORE for hit in hits):
+            rare = recall.without_remarks(memory, plain, hits, self._scope, least=_CANDIDATES)
             hits = replace(hits, items=tuple(rare))
-        whose = partial(recall.told_of, most=TOLD_TURNS, scope=self._scope)
-        whom = whose(self.memory, read, hits) if asks else ()
-        if whom:
+        told_of = partial(recall.told_of, most=TOLD_TURNS, scope=self._scope)
+        of_somebody = told_of(memory, plain, hits) if asks else ()
+        if of_somebody:
             wanted = replace(wanted, wants="overview")
-        near = wanted.wants == "general" and any(hit.score >= _TOLD for hit in hits)
-        if near and (wanted.doubtful or self._heeds):
-            wanted, near = replace(wanted, wants="recall"), False
-        counted, dated = self._counted(read, said_at, hits) if asks and not options else ("", ())
+        maybe_told = wanted.wants == "general" and any(hit.score >= _NEAR_SCORE for hit in hits)
+        if maybe_told and (wanted.doubtful or self._heeds_notes):
+            wanted, maybe_told = replace(wanted, wants="recall"), False
+        computable = asks and not options
+        computed, told_by = self._computed(plain, said_at, hits) if computable else ("", ())
         way = self._way(wanted, own_words)
-        photos, pixels = self._looked_at(images, hits, wanted)
-        now = recall.clock(self.memory, read, said_at) if wanted.wants == "recall" else ()
+        image_hits, pixels = self._images_asked_about(images, hits, wanted)
+        now = recall.clock(memory, plain, said_at) if wanted.wants == "recall" else ()
         if days:
-            evidence = agenda(self.memory, self._scope, days, said_at, most=TOLD_TURNS)
+            evidence = agenda(memory, self._scope, days, said_at, most=TOLD_TURNS)
             # Other models mix the plans up, and invent some where there are none.
-            way = way if evidence and self._heeds else "quote"
+            way = way if evidence and self._heeds_notes else "quote"
         else:
-            evidence = dated or whom or (*self._evidence(read, hits, wanted, way), *now)
-        asked = Decided(
-            text, read, said_at, hits, way, wanted, () if pixels else evidence, options,
-            self._unknown(hits), pixels, photos, "" if pixels else counted,
-        )  # fmt: skip
-        if way == "converse" and wanted.wants == "recall" and not (pixels or counted):
-            return self._by_expert(asked, (*self._told(read, hits), *now))
-        return self._if_told(asked) if near and not pixels else asked
+            evidence = told_by or of_somebody or (*self._evidence(plain, hits, wanted, way), *now)
+        plan = AnswerPlan(
+            text, plain, said_at, hits, way, wanted, evidence, options, self._refusal(hits)
+        )
+        if pixels:
+            return replace(plan, evidence=(), pixels=pixels, image_hits=image_hits)
+        if computed:
+            plan = replace(plan, computed=computed)
+        elif way == "converse" and wanted.wants == "recall":
+            return self._with_expert_answer(plan, (*self._evidence_for_expert(plain, hits), *now))
+        return self._with_answer_if_told(plan) if maybe_told else plan
 
-    def _drop_changed(self, found: Sequence[Hit] = ()) -> bool:
+    def _drop_outdated(self, found: Sequence[Hit] = ()) -> bool:
         """Drop notes and known facts that were changed or deleted since the model was shown them.
-        If anything shown, said or found was erased, drop all notes and the turns that the store
-        does not have, as they may quote it, and return True.
+
+        Returns whether anything shown, said or found (`found`) was erased. Then all notes are
+        dropped, and the turns that the store does not have, as they may quote it.
         """
         store = self.memory.store
         notes = [note for turn in self._turns for note in turn.notes]
-        changed = recall.changed(self.memory, [*notes, *(self._known or ())])
+        changed = recall.changed(self.memory, [*notes, *(self._known_facts or ())])
         erased, self._erasure = self._erasure, last_erasure(store)
         if erased != self._erasure:  # perhaps of another user
             left = store.recent_turns(self._scope, limit=2 * len(self._turns))
@@ -289,47 +297,50 @@ class Chat:
             kept = [Turn(turn.said) for turn in self._turns if turn.said.content in stored]
             ids = {hit.id for hit in found}
             if changed or len(kept) < len(self._turns) or len(store.get([*ids])) < len(ids):
-                self._turns, self._first, self._known = kept, 0, None
+                self._turns, self._first_shown, self._known_facts = kept, 0, None
                 return True
         if changed:
             self._turns = [
                 turn if changed.isdisjoint(turn.notes) else replace(turn, shown=None, notes=())
                 for turn in self._turns
             ]
-            self._known = None
+            self._known_facts = None
         return False
 
     def _intent(self, text: str, with_images: bool = False) -> Intent:
         said = (turn.said for turn in reversed(self._turns) if turn.said.role == "user")
         before = next((message.content for message in said), "")
-        reader = expert_of(self.memory, STAGE, self.engine)
+        engine = engine_for(self.memory, STAGE, self.engine)
         caption = with_images and not self.engine.sees
-        return intent(reader, self.memory.embedder, text, before, caption=caption)
+        return intent(engine, self.memory.embedder, text, before, caption=caption)
 
     def _way(self, wanted: Intent, own_words: bool) -> Way:
-        """own_words: whether the client set options, and so gets the model's own words."""
+        """How the model answers a message of this intent.
+
+        own_words: whether the client set options, and so gets the model's own words.
+        """
         engine, setting = self.engine, self.memory.settings.reader
         answers = engine.expert("generation") and setting in ("auto", "expert")
         if answers and wanted.wants == "recall":
             return "answer"
         if answers and not engine.expert("reply"):
-            setting = "auto"  # the set has an expert for answers alone; all else is the model's own
+            setting = "auto"  # the set's one expert is for answers; the model does all else
         if reader_of(engine, "reply", setting) == "quote":
             return "quote"
-        if wanted.wants is None and self._reacts and not (own_words or self.instructions):
-            return "quote"  # a model below HEEDS_PARAMS says of news what was not told
+        if wanted.wants is None and self._brief_on_news and not (own_words or self.instructions):
+            return "quote"  # a model below HEEDS_PARAMS invents when it is told news
         short = wanted.wants == "recall" and not own_words and engine.n_params < _OWN_WORDS_PARAMS
         return "answer" if short and self._expert_engine() else "converse"
 
     def _expert_engine(self) -> Engine | None:
-        """The model with an expert for short answers: this one, else the bundled one, else None."""
-        engine = expert_of(self.memory, "generation", self.engine)
+        """This model if it has an expert for short answers, else the bundled one, else None."""
+        engine = engine_for(self.memory, "generation", self.engine)
         return engine if engine.expert("generation") else None
 
     @property
-    def _reacts(self) -> bool:
-        """Whether news gets a short reply without notes, which the model would repeat."""
-        return not (self._heeds or self.engine.expert("reply"))
+    def _brief_on_news(self) -> bool:
+        """Whether news get a short reply without notes, as the model would repeat the notes."""
+        return not (self._heeds_notes or self.engine.expert("reply"))
 
     def _search(self, text: str, said_at: str | None, *, with_turns: bool = False) -> SearchResults:
         """The memories that fit a message, best first; see `recall.search`."""
@@ -337,50 +348,50 @@ class Chat:
         ids = asdict(self._scope)
         return recall.search(self.memory, ids, text, said_at, turns, most=_CANDIDATES)
 
-    def _counted(
+    def _computed(
         self, text: str, said_at: str, hits: Sequence[Hit]
     ) -> tuple[str, tuple[Evidence, ...]]:
-        """The answer to a question that compares days, or for a list's item by its place, with what
-        tells it; else nothing."""
-        if self._heeds:
+        """The answer to a question that compares days or asks for an item of a list by its place,
+        and the evidence of it; empty for other questions and for a model of HEEDS_PARAMS."""
+        if self._heeds_notes:
             return "", ()
-        told = compared(self.memory, partial(self._search, said_at=None), text, said_at)
-        return told or recall.listed(self.memory, text, hits) or ("", ())
+        answer = compared(self.memory, partial(self._search, said_at=None), text, said_at)
+        return answer or recall.listed(self.memory, text, hits) or ("", ())
 
     def offered(self, text: str) -> Sequence[Hit]:
-        """The memories that the next message would offer to the cloud, if nothing was said yet."""
+        """The memories that a message would offer to the cloud as the first of a conversation."""
         now = utc_now()
         if not days_asked(text, now) and self._intent(text).wants is None:
             return ()
         return self._search(text, now)
 
     def _run(
-        self, reply: Reply, asked: Decided, remember: bool | str, mode: Mode
+        self, reply: Reply, plan: AnswerPlan, remember: bool | str, mode: Mode
     ) -> Generator[str, None, None]:
-        """The pieces of an answer. reply: a proxy, which receives what is known at the end."""
+        """The pieces of an answer. reply: a proxy; its attributes are set as they become known."""
         pieces: list[str] = []
         appended = ""
         changes = reply.changes
-        said = Message("user", asked.text, asked.said_at)
-        tells = asked.intent.tells and not remember
-        turn = Turn(said, tells=tells, wants=asked.intent.wants)
+        said = Message("user", plan.text, plan.said_at)
+        tells = plan.intent.tells and not remember
+        turn = Turn(said, tells=tells, wants=plan.intent.wants)
         try:
             yield ""
-            reply.cloud, reply.cloud_error = self._ask_cloud(asked, mode)
+            reply.cloud, reply.cloud_error = self._ask_cloud(plan, mode)
             if reply.cloud is not None:
                 pieces.append(reply.cloud.text)
                 yield pieces[0]
                 return
-            free = self._heeds or bool(asked.options)
-            fixed = None if asked.pixels else without_model(asked, self.instructions, free=free)
+            free = self._heeds_notes or bool(plan.options)
+            fixed = None if plan.pixels else without_model(plan, self.instructions, free=free)
             if fixed is not None:
-                reply.generation = asked.answered
+                reply.generation = plan.expert_answer
                 pieces.append(fixed)
                 yield fixed
             else:
-                stream, turn = self._stream(asked, turn)
+                stream, turn = self._stream(plan, turn)
                 yield from _streamed(stream, reply, pieces)
-            if not free and (shown := self._below(asked, "".join(pieces))):
+            if not free and (shown := self._text_below(plan, "".join(pieces))):
                 appended = f"\n\n{shown}"
                 yield appended
         finally:
@@ -388,37 +399,37 @@ class Chat:
             text = (answer + appended).strip()
             with suppress(ReferenceError):
                 reply.text = text
-            erased = not self.memory.closed and self._drop_changed((*asked.hits, *asked.context))
+            erased = not self.memory.closed and self._drop_outdated((*plan.hits, *plan.context))
             if not erased:
                 self._turns.append(turn)
                 if answer:  # the model is shown its own words again, not the quotation below them
-                    self._turns.append(Turn(Message("assistant", answer, asked.said_at)))
+                    self._turns.append(Turn(Message("assistant", answer, plan.said_at)))
             if remember and not self.memory.closed:
                 started = time.perf_counter()
                 if text and not erased:
-                    told = {"role": "assistant", "content": text, "recalled": True}
-                    whose = asdict(self._scope)
-                    self.memory.add(told, timestamp=asked.said_at, infer=False, **whose)
+                    message = {"role": "assistant", "content": text, "recalled": True}
+                    scope = asdict(self._scope)
+                    self.memory.add(message, timestamp=plan.said_at, infer=False, **scope)
                 if remember != "first" and changes is not None:
                     changes = self.memory.take_facts(changes)
                 with suppress(ReferenceError):
                     reply.changes = changes
                     reply.timings["remember_s"] = time.perf_counter() - started
 
-    def _ask_cloud(self, asked: Decided, mode: Mode) -> tuple[CloudAnswer | None, str | None]:
-        """Ask the cloud if the governor allows it. Its answer, or why it gave none."""
-        if self.cloud is None or (mode == "auto" and asked.intent.wants == "erase"):
+    def _ask_cloud(self, plan: AnswerPlan, mode: Mode) -> tuple[CloudAnswer | None, str | None]:
+        """Ask the cloud if the governor allows it. Returns its answer, or its error."""
+        if self.cloud is None or (mode == "auto" and plan.intent.wants == "erase"):
             return None, None
-        asks = asked.intent.wants is not None
-        best = max((hit.score for hit in asked.context), default=0.0)
+        asks = plan.intent.wants is not None
+        best = max((hit.score for hit in plan.context), default=0.0)
         # The cloud cannot know what only this memory could tell.
-        confidence = 1.0 if not asks or asked.nothing_known else best
-        why = self.cloud.decide(asked.text, confidence, mode)
+        confidence = 1.0 if not asks or plan.nothing_known else best
+        why = self.cloud.decide(plan.text, confidence, mode)
         if why is None:
             return None, None
-        offered = asked.hits if asks else ()
+        offered = plan.hits if asks else ()
         try:
-            return self.cloud.ask(asked.text, offered, scope=self._scope, why=why), None
+            return self.cloud.ask(plan.text, offered, scope=self._scope, why=why), None
         except EdgememError as exc:
             return None, str(exc)
 
@@ -427,18 +438,18 @@ class Chat:
     ) -> tuple[Evidence, ...]:
         wants, memory = wanted.wants, self.memory
         if wants == "recall" and way == "answer":
-            return self._told(text, hits)
+            return self._evidence_for_expert(text, hits)
         if wants == "overview":
             return recall.overview(memory, text, hits, most=TOLD_TURNS, scope=self._scope)
         if wants in TASKS:
             scope, most, advice = self._scope, BEARING_TURNS, wants == "task"
             return recall.bearing(memory, scope, text, hits, most=most, advice=advice)
-        if way == "converse" and (wants == "recall" or (wants is None and not self._reacts)):
+        if way == "converse" and (wants == "recall" or (wants is None and not self._brief_on_news)):
             # Leave out what the model can read in the conversation already.
-            window = self._turns[self._first :]
+            window = self._turns[self._first_shown :]
             seen = {turn.said.content for turn in window}
             seen |= {note.text for turn in window for note in turn.notes}
-            many = self._heeds or self.engine.expert("reply")
+            many = self._heeds_notes or self.engine.expert("reply")
             most = SHOWN_NOTES if many else FEW_NOTES
             notes = recall.notes(memory, hits, most=most, seen=seen)
             return with_days(memory.embedder, text, notes) if wants == "recall" else notes
@@ -446,149 +457,155 @@ class Chat:
             return recall.recall(memory, text, hits, most=SHOWN_SENTENCES)
         return ()
 
-    def _by_expert(self, asked: Decided, evidence: tuple[Evidence, ...]) -> Decided:
-        """The message with the answer of the bundled model's expert, if the expert is sure of it or
-        finds that no memory tells; else the message as it is.
+    def _with_expert_answer(self, plan: AnswerPlan, evidence: tuple[Evidence, ...]) -> AnswerPlan:
+        """The plan with the answer of the bundled model's expert, if the expert is sure or finds
+        that no memory tells; else the plan as it is.
 
-        A small conversing model answers with whatever it is shown, even with facts that are over.
-        But it judges well: if it does not confirm an answer, what was told is given.
+        A small conversing model answers with whatever it is shown, even with facts that no longer
+        hold. But it judges well: if it does not confirm the answer, the plan quotes what was told.
         """
-        if self.engine.expert("generation") or self._heeds:
-            return asked
+        if self.engine.expert("generation") or self._heeds_notes:
+            return plan
         try:
             if (judge := self._expert_engine()) is None:
-                return asked
-            said = self._short_answer(judge, asked, evidence).whole()
-            if said.text == asked.unknown:
-                return replace(asked, answered=said, evidence=())
+                return plan
+            said = self._short_answer(judge, plan, evidence).whole()
+            if said.text == plan.refusal:
+                return replace(plan, expert_answer=said, evidence=())
             # A client that set options gets the model's own words.
-            if asked.options or not generation.reliable(said.text, said.log_p, asked.read):
-                return asked
-            confirmed = generation.confirms(self.engine, asked.read, evidence, said.text)
-        except ModelError:  # the conversing model is asked instead
-            return asked
-        if not confirmed:
-            told = recall.quotes(self.memory, asked.read, recall.sources(evidence))
-            told = told or tuple(e for e in evidence if e.source is None)  # said here, or the day
-            if not told:
-                return replace(asked, answered=replace(said, text=asked.unknown), evidence=())
-            said = replace(said, text=generation.unsure(told))
-        return replace(asked, answered=said, evidence=evidence)
+            if plan.options or not generation.reliable(said.text, said.log_p, plan.plain):
+                return plan
+            if generation.confirms(self.engine, plan.plain, evidence, said.text):
+                return replace(plan, expert_answer=said, evidence=evidence)
+        except ModelError:  # the conversing model answers instead
+            return plan
+        quotes = recall.quotes(self.memory, plan.plain, recall.sources(evidence))
+        quotes = quotes or tuple(e for e in evidence if e.source is None)  # said here, or the day
+        if not quotes:
+            return replace(plan, expert_answer=replace(said, text=plan.refusal), evidence=())
+        said = replace(said, text=generation.unsure(quotes))
+        return replace(plan, expert_answer=said, evidence=evidence)
 
-    def _if_told(self, asked: Decided) -> Decided:
-        """A question of general knowledge ("Can Noah eat nuts?") with an expert's answer from
-        memories that are near it; the question as it is if they do not tell."""
+    def _with_answer_if_told(self, plan: AnswerPlan) -> AnswerPlan:
+        """The plan of a question of general knowledge ("Can Noah eat nuts?"), with an expert's
+        answer from the memories near it; the plan as it is if no memory tells."""
         try:
-            if (reader := self._expert_engine()) is None:
-                return asked
-            told = self._told(asked.read, asked.hits)
-            said = self._short_answer(reader, asked, told, quoting=True, guesses=False).whole()
+            if (engine := self._expert_engine()) is None:
+                return plan
+            told = self._evidence_for_expert(plan.plain, plan.hits)
+            said = self._short_answer(engine, plan, told, quoting=True, guesses=False).whole()
         except ModelError:
-            return asked
-        if said.text == asked.unknown:
-            return asked
-        recalls = replace(asked.intent, wants="recall")
-        return replace(asked, intent=recalls, answered=said, evidence=told)
+            return plan
+        if said.text == plan.refusal:
+            return plan
+        recalls = replace(plan.intent, wants="recall")
+        return replace(plan, intent=recalls, expert_answer=said, evidence=told)
 
-    def _unknown(self, hits: SearchResults) -> str:
-        """The answer if no memory tells. It says that nobody has seen the image if the best hit is
-        an image, or was said with one."""
+    def _refusal(self, hits: SearchResults) -> str:
+        """The answer if no memory tells. If the best hit is an image, or was said with one, it says
+        that no model has seen the image."""
         best = set(hits[0].sources) if recall.relevant(self.memory, hits[:1]) else set()
         unseen = any(hit.image is not None and best.intersection(hit.sources) for hit in hits)
         return generation.UNSEEN if unseen else generation.NOTHING_FOUND
 
-    def _looked_at(
+    def _images_asked_about(
         self, images: Sequence[bytes | str | Path], hits: SearchResults, wanted: Intent
     ) -> tuple[tuple[Hit, ...], tuple[Pixels, ...]]:
         """The memories and the pixels of the images that a question is about, if the model sees.
 
-        These are the images that came with the question (without memories), else those that the
-        search recalled.
+        Images that came with the question have no memories yet. Without any, these are the images
+        that the search found.
         """
         if not self.engine.sees or wanted.wants is None:
             return (), ()
         if images:
-            return (), looking.given(images)
-        return looking.recalled(self.memory, hits) if wanted.wants == "recall" else ((), ())
+            return (), image_memories.pixels_of(images)
+        return image_memories.images_of(self.memory, hits) if wanted.wants == "recall" else ((), ())
 
-    def _told(self, text: str, hits: SearchResults) -> tuple[Evidence, ...]:
-        """What an expert for short answers reads: what the user said in this conversation that is
-        not stored, and the memories that a search found."""
+    def _evidence_for_expert(self, text: str, hits: SearchResults) -> tuple[Evidence, ...]:
+        """The evidence for an expert for short answers: the user's messages of this conversation
+        that are not stored, then the memories that a search found."""
         found = recall.recall(self.memory, text, hits, most=SHOWN_TURNS, whole=True, ended=True)
         known = {evidence.text for evidence in found}  # an app may have stored the message
         said = recall.telling(
             [turn.said for turn in self._turns if turn.said.role == "user" and turn.tells]
         )
-        # First, for in a small window the first evidence is left out.
+        # They come first, as a small window leaves out the first evidence.
         told = [evidence for evidence in said if evidence.text not in known]
         return with_days(self.memory.embedder, text, (*told[-SHOWN_TURNS:], *found))
 
     def _short_answer(
         self,
         engine: Engine,
-        asked: Decided,
+        plan: AnswerPlan,
         evidence: Sequence[Evidence],
         *,
         quoting: bool = False,
         guesses: bool = True,
     ) -> Stream:
-        """quoting: whether an answer that is not reliable is given with what was told. guesses:
-        whether one that is hardly probable counts as an answer."""
+        """An expert's answer from evidence.
+
+        quoting: whether what was told stands below an answer that is not reliable. guesses: whether
+        an answer that is hardly probable counts as one.
+        """
         before = None
-        past = [turn.said for turn in self._turns[-2:]] if asked.intent.refers else []
+        past = [turn.said for turn in self._turns[-2:]] if plan.intent.refers else []
         if len(past) > 1 and past[-1].role == "assistant":
             before = past[-2].content, past[-1].content
         shown = recall.sources(evidence) if quoting else ()
-        told = partial(recall.quotes, self.memory, asked.read, shown)
+        quotes = partial(recall.quotes, self.memory, plan.plain, shown)
         return generation.answer(
-            engine, asked.read, evidence, speaker="User", before=before, asked_at=asked.said_at,
-            unknown=asked.unknown, quotes=told, guesses=guesses,
+            engine, plan.plain, evidence, speaker="User", before=before, asked_at=plan.said_at,
+            refusal=plan.refusal, quotes=quotes, guesses=guesses,
             ended=recall.has_ended(self.memory, evidence), embedder=self.memory.embedder,
         )  # fmt: skip
 
-    def _stream(self, asked: Decided, turn: Turn) -> tuple[Stream, Turn]:
-        """The answer, and the user's turn as the model is shown it."""
-        if asked.pixels:
-            return looking.answer(self.engine, asked.text, asked.pixels), turn
-        if asked.way == "converse":
-            return self._converse(asked, turn)
-        if asked.intent.wants == "recall":
-            reader = (self._expert_engine() if asked.way == "answer" else None) or self.engine
-            return self._short_answer(reader, asked, asked.evidence, quoting=True), turn
-        if asked.intent.wants is None:
-            return acknowledge(expert_of(self.memory, TALK, self.engine), asked.text), turn
+    def _stream(self, plan: AnswerPlan, turn: Turn) -> tuple[Stream, Turn]:
+        """The answer of a model, and the user's turn as this model is shown it."""
+        if plan.pixels:
+            return image_memories.answer(self.engine, plan.text, plan.pixels), turn
+        if plan.way == "converse":
+            return self._converse(plan, turn)
+        if plan.intent.wants == "recall":
+            engine = (self._expert_engine() if plan.way == "answer" else None) or self.engine
+            return self._short_answer(engine, plan, plan.evidence, quoting=True), turn
+        if plan.intent.wants is None:
+            return acknowledge(engine_for(self.memory, TALK, self.engine), plan.text), turn
         past = [turn.said for turn in self._turns[-_PAST_TURNS:]]
-        talk = general if asked.intent.wants == "general" else small_talk
-        return talk(self.engine, asked.text, past), turn
+        talk = general if plan.intent.wants == "general" else small_talk
+        return talk(self.engine, plan.text, past), turn
 
-    def _below(self, asked: Decided, answer: str) -> str:
-        """What stands below an answer: the memories that bear on advice; those nearest to a
-        question that is refused, or that a conversing model answers; a caution."""
-        wants, converses = asked.intent.wants, asked.way == "converse"
+    def _text_below(self, plan: AnswerPlan, answer: str) -> str:
+        """The text below an answer, or "": the memories that bear on advice, the memories nearest
+        to a question that was refused or that a conversing model answered, or a caution."""
+        wants, converses = plan.intent.wants, plan.way == "converse"
         if wants == "general" and not converses and answer != NO_IDEA:
-            return generation.KNOWS_LITTLE
-        if wants == "task" and converses and asked.evidence:
-            return generation.quoted(asked.evidence, generation.BEARING)
-        if asked.counted:
-            return generation.quoted(asked.evidence)
-        if wants != "recall" or asked.pixels:
+            return generation.CHECK_THIS
+        if wants == "task" and converses and plan.evidence:
+            return generation.quoted(plan.evidence, generation.BEARING)
+        if plan.computed:
+            return generation.quoted(plan.evidence)
+        if wants != "recall" or plan.pixels:
             return ""
-        if answer == asked.unknown:
+        if answer == plan.refusal:
             head, find = generation.NEAREST, recall.near_misses
-        elif converses and asked.answered is None:
+        elif converses and plan.expert_answer is None:
             head, find = generation.TOLD, recall.quotes
         else:
             return ""
-        shown = find(self.memory, asked.read, asked.hits)
+        shown = find(self.memory, plan.plain, plan.hits)
         return generation.quoted(shown, head) if shown else ""
 
-    def _converse(self, asked: Decided, plain: Turn) -> tuple[Stream, Turn]:
-        """An answer in a conversation. If the window is full, the oldest turns are left out; if the
-        message alone does not fit, its notes are too, and then the known facts."""
-        engine, today = self.engine, date.fromisoformat(local_time(asked.said_at)[:10])
-        if asked.intent.wants is None and self._reacts:
+    def _converse(self, plan: AnswerPlan, plain: Turn) -> tuple[Stream, Turn]:
+        """An answer in a conversation, and the user's turn as it is shown.
+
+        If the window is full, the oldest turns are left out. If the message alone does not fit, its
+        notes are left out, then the known facts.
+        """
+        engine, today = self.engine, date.fromisoformat(local_time(plan.said_at)[:10])
+        if plan.intent.wants is None and self._brief_on_news:
             news = system_text(today, instructions=self.instructions, news=True)
-            options: Options = {"max_tokens": NEWS_TOKENS, **asked.options}
+            options: Options = {"max_tokens": NEWS_TOKENS, **plan.options}
             return converse(engine, news, [plain.said], options, stage=TALK), plain
         system = partial(
             system_text, today, instructions=self.instructions, expert=engine.expert("reply")
@@ -597,19 +614,19 @@ class Chat:
         def fits(facts: Sequence[Evidence]) -> bool:
             return engine.count_tokens(system(facts)) <= _KNOWN_SHARE * engine.n_ctx
 
-        past = [turn.read for turn in self._turns[self._first :]]
-        if self._known is None:
-            seen = {asked.text, *(message.content for message in past)}
-            self._known = recall.known(self.memory, self._scope, fits, seen)
-        shown = turn_text(asked.text, asked.evidence)
-        with_notes = replace(plain, shown=shown, notes=asked.evidence)
-        full, bare = system(self._known), system()
+        past = [turn.as_shown for turn in self._turns[self._first_shown :]]
+        if self._known_facts is None:
+            seen = {plan.text, *(message.content for message in past)}
+            self._known_facts = recall.known(self.memory, self._scope, fits, seen)
+        shown = turn_text(plan.text, plan.evidence)
+        with_notes = replace(plain, shown=shown, notes=plan.evidence)
+        full, bare = system(self._known_facts), system()
         for instructions, turn in ((full, with_notes), (full, plain), (bare, plain)):
-            turns = [*past, turn.read]
+            turns = [*past, turn.as_shown]
             if kept := fitting(engine, instructions, turns):
                 break
-        self._first += len(turns) - max(1, len(kept))
-        return converse(engine, instructions, kept or turns[-1:], asked.options), turn
+        self._first_shown += len(turns) - max(1, len(kept))
+        return converse(engine, instructions, kept or turns[-1:], plan.options), turn
 
 
 def _streamed(stream: Stream, reply: Reply, pieces: list[str]) -> Iterator[str]:

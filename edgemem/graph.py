@@ -1,8 +1,9 @@
 """The graph: who is what to whom, and since when (Mem0ᵍ), read from facts by the encoder's expert.
 
-A word is the mean of its tokens' states. One small feed-forward net scores each run of a few words
-as an entity of a type. Another scores each two of the likeliest runs as a relation or none. The
-nets and the expert are fitted by `python -m bench.fit_relations`, into edgemem/data/relations.npz.
+A word is the mean of its tokens' states. A small feed-forward net scores each run of a few words
+as an entity of a type. Another net scores each pair of the likeliest runs as a relation or none.
+The nets and the expert are fitted by `python -m bench.fit_relations`, into
+edgemem/data/relations.npz.
 Source: the span-based reading of SpERT (Eberts and Ulges 2020), with LoRA instead of a whole model.
 
 Knows one fact as text and the language's dates; the store keeps the relations.
@@ -42,7 +43,7 @@ DISTANCES = 20
 USER = "User"
 """How facts name a user who gave no name."""
 FUNCTIONAL: frozenset[Label] = ONE_AT_A_TIME | {"born_in", "born_on", "comes_from"}
-"""Relations of which somebody has one."""
+"""Relations with at most one target for an entity at any time."""
 
 _VERSION = 3  # of the fitted weights; under a higher version every fact is read again
 _UNDATED: frozenset[Label] = frozenset((
@@ -74,8 +75,8 @@ class Read(NamedTuple):
 
 
 def version(encoder: Encoder | None) -> int:
-    """The reader's version, to be stored with each fact that it read. It is 0 without an encoder,
-    so that the facts are read once there is one."""
+    """The version of the fitted weights, stored with each fact that they read. It is 0 without an
+    encoder, so that the facts are read once there is an encoder."""
     return 0 if encoder is None else _VERSION
 
 
@@ -109,8 +110,11 @@ def relations(
 
 
 def _was_said(target: Entity, said: set[str]) -> bool:
-    """Whether a target's words were said. A fact writes dates out and puts a name for "my", so a
-    date always counts as said, and a person if the last word was."""
+    """Whether a target's words were said.
+
+    A fact writes dates out and replaces "my" by a name. So a date always counts as said, and a
+    person counts as said if the last word of the name was.
+    """
     if target.type == "date":
         return True
     named = language.content_words(target.name)
@@ -119,10 +123,10 @@ def _was_said(target: Entity, said: set[str]) -> bool:
 
 
 def triples(fact: str, encoder: Encoder) -> list[NewRelation]:
-    """The relations that a fact states, in the order of its words; without their beginnings.
+    """The relations that a fact states, in the order of its words, without `valid_from`.
 
-    A question or a text of more than _WORDS words gives none. Of a denied target only "dislikes" is
-    read. "her aunt" is left out unless the fact says whose aunt she is.
+    A question or a text of more than _WORDS words has none. A denied target can only be disliked.
+    "her aunt" is left out unless the fact says whose aunt she is.
     """
     spans = language.word_spans(fact)
     if language.asks(fact) or not 1 < len(spans) <= _WORDS:
@@ -260,8 +264,8 @@ def _likely(seen: Floats, of: Sequence[Run]) -> list[Read]:
 
 
 def _clash(new: Read, old: Read) -> bool:
-    """Whether two relations are of the same two runs, or are the same relation to targets that
-    overlap ("Blue Heron", "Blue Heron bakery"), or of sources that overlap to one target."""
+    """Whether two relations join the same two runs, or have one label and overlapping targets
+    ("Blue Heron", "Blue Heron bakery"), or one label, one target and overlapping sources."""
     if {new.source, new.target} == {old.source, old.target}:
         return True
     if new.label != old.label:

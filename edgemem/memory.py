@@ -1,6 +1,6 @@
 """Memory: what an app remembers of its users, in one SQLite file. Names and shapes are mem0's.
 
-Checks inputs and stores turns; `pipeline` takes facts from them and keeps the store in order,
+Checks inputs and stores turns. `pipeline` extracts facts from them and maintains the store;
 `retrieval` answers queries. The language model is loaded when it is first needed.
 """
 
@@ -21,7 +21,7 @@ from edgemem import graph, inputs
 from edgemem.budget import Plan
 from edgemem.config import Settings, load_settings
 from edgemem.errors import EdgememError, InputError, ModelError, StoreError, StoreLocked
-from edgemem.pipeline import ingest, looking, upkeep
+from edgemem.pipeline import image_memories, ingest, upkeep
 from edgemem.pipeline.parts import Parts
 from edgemem.pipeline.subgraph import subgraph
 from edgemem.results import (
@@ -59,7 +59,7 @@ from edgemem.store.writing import Transaction, all_of
 __all__ = ["Memory"]
 
 _WORK_LOCK_S = 120.0  # how long to wait for another process that works on pending pieces
-_RETRIES = 2  # older pending pieces that an `add` retries, if they are due, before its own
+_RETRIES = 2  # most older pending pieces that an `add` retries before its own, if they are due
 
 
 class Memory:
@@ -99,7 +99,9 @@ class Memory:
         path = path if path is not None else self.settings.db
         self.store = Store.open(path, vault=unlock_or_create(path, key, passphrase))
         self._parts = Parts(self.store, self.settings, engine, embedder, token_embedder)
-        self._reader = looking.Reader(lambda stop: looking.look(self, stop=stop))
+        self._image_reader = image_memories.BackgroundReader(
+            lambda stop: image_memories.read_pending(self, stop=stop)
+        )
 
     @property
     def closed(self) -> bool:
@@ -147,12 +149,12 @@ class Memory:
 
     @contextmanager
     def _writing(self, *read: MemoryItem) -> Iterator[Transaction]:
-        """A transaction in which the store's vectors are those of the embedder.
+        """A transaction that writes memories with vectors of this embedder.
 
-        Raises DimensionMismatch if another process has reindexed the store meanwhile, and Outdated
-        if one of the memories in `read` is no longer as given. A store without vectors is marked as
+        read: memories that what is written was derived from. A store without vectors is marked as
         this embedder's. If retrieval is careful, the memories written get token vectors after the
-        commit; an error there is left to `process_pending`.
+        commit; if that fails, `process_pending` tries again. Raises Outdated if a memory in `read`
+        has changed, and DimensionMismatch if another process has reindexed the store.
         """
         embedder, tokens = self._parts.any_embedder(), self.token_embedder
         with self.store.transaction() as tx:
@@ -206,44 +208,43 @@ class Memory:
         until = inputs.time_of(expires_at, "expires_at")
         checked = inputs.messages_of(messages, timestamp, images)
         now = utc_now()
-        turns = [
-            ingest.stored_turn(message, scope, now, imported=imported) for message, _ in checked
-        ]
-        photos = looking.photos(self, checked, turns)
+        turns = [ingest.stored_turn(m, scope, now, imported=imported) for m, _ in checked]
+        photos = image_memories.drafts(self, checked, turns)
         searchable = [
             turn
             for turn, (_, recalled) in zip(turns, checked, strict=True)
             if ingest.is_searchable(turn, recalled)
         ]
-        told = [*map(ingest.Told, searchable), *photos]
-        vectors = self.embedder.embed_chunks([ingest.said(turn, image) for turn, image, _ in told])
+        drafts = [*map(ingest.Draft, searchable), *photos]
+        texts = [ingest.text_to_embed(turn, image) for turn, image, _ in drafts]
+        vectors = self.embedder.embed_chunks(texts)
         changes: list[Change] = []
         queued: list[int] = []
         with self._writing() as tx:
             for turn in turns:
                 tx.add_turn(turn)
-            for (turn, image, picture), chunks in zip(told, vectors, strict=True):
+            for (turn, image, picture), chunks in zip(drafts, vectors, strict=True):
                 item = ingest.turn_memory(turn, chunks, shared, until, image=image)
                 tx.add_memory(item, role=turn.role, actor_id=turn.name)
                 if picture is not None:
                     tx.add_image(item.id, picture)
-                changes.append(ingest.added(item))
+                changes.append(ingest.add_change(item))
             for pair in ingest.pairs_to_extract(turns, searchable) if infer else ():
                 piece = {"turns": pair, "metadata": shared, "expires_at": until}
                 queued.append(tx.add_pending(ingest.EXTRACT, piece, scope))
-        took = time.perf_counter() - started
-        results = AddResults(tuple(changes), len(queued), took, queued=tuple(queued))
+        took_s = time.perf_counter() - started
+        results = AddResults(tuple(changes), len(queued), took_s, queued=tuple(queued))
         if infer != "later":
             results = self.take_facts(results)
         if photos and self.settings.image_text == "on":
-            self._reader.wake()
+            self._image_reader.wake()
         return results
 
     def take_facts(self, added: AddResults) -> AddResults:
-        """Take the facts that `add` with infer="later" has left; returns all changes of both.
+        """Extract the facts that `add` with infer="later" left; returns the changes of both calls.
 
-        What fails, or is in another process's hands, stays pending. Raises ModelError if there is
-        no language model.
+        What fails, or what another process is extracting, stays pending. Raises ModelError if there
+        is no language model.
         """
         self._parts.require_open()
         if not inputs.of_type(added, AddResults, "added must be what `add` returned").queued:
@@ -251,16 +252,17 @@ class Memory:
         started = time.perf_counter()
         changes = (*added, *self._infer(added.queued))
         left = tuple(piece.id for piece in self.pending() if piece.id in added.queued)
-        took = added.seconds + time.perf_counter() - started
-        return AddResults(changes, len(left), took, self._told(changes), left)
+        took_s = added.seconds + time.perf_counter() - started
+        return AddResults(changes, len(left), took_s, self._relations_of(changes), left)
 
-    def _told(self, changes: Iterable[Change]) -> tuple[Relation, ...]:
-        """The relations that the added and updated facts tell."""
+    def _relations_of(self, changes: Iterable[Change]) -> tuple[Relation, ...]:
+        """The relations that added and updated facts tell."""
         new = [c.id for c in changes if c.kind == "fact" and c.event in ("ADD", "UPDATE")]
         return tuple(relations_of(self.store, new)) if new else ()
 
     def _infer(self, queued: Sequence[int]) -> list[Change]:
-        """Take facts from the pieces just queued (their ids), after at most _RETRIES older ones."""
+        """Extract facts from the pieces just queued (their ids); returns their changes. At most
+        _RETRIES older pieces are retried first."""
         try:
             self.engine  # noqa: B018  # without a model nothing is tried, and no attempt counted
         except ModelError as exc:
@@ -272,8 +274,8 @@ class Memory:
             if not mine:
                 return []
             due = self.store.pending(ingest.EXTRACT, due_before=utc_now())
-            ingest.work_off_all(self, [piece for piece in due if piece.id < queued[0]][:_RETRIES])
-            return ingest.work_off_all(self, [piece for piece in due if piece.id in set(queued)])
+            ingest.process_pieces(self, [piece for piece in due if piece.id < queued[0]][:_RETRIES])
+            return ingest.process_pieces(self, [piece for piece in due if piece.id in set(queued)])
 
     def process_pending(
         self,
@@ -295,44 +297,46 @@ class Memory:
         with self._work_lock(0.0) as mine:
             if not mine:
                 raise StoreLocked(
-                    "another process is working on the pending turns; try again later"
+                    "another process or thread takes facts from the pending turns; try again when "
+                    "it has finished"
                 )
             due = None if retry_now else utc_now()
             pieces = self.store.pending(ingest.EXTRACT, due_before=due, limit=limit)
-            changes = ingest.work_off_all(self, pieces)
-            looking.caption(self, None if limit is None else limit - len(pieces))
+            changes = ingest.process_pieces(self, pieces)
+            image_memories.caption(self, None if limit is None else limit - len(pieces))
             if limit is None:
                 upkeep.read_relations(self.store, self.encoder, on_progress)
                 self.read_images(on_progress=on_progress)
                 upkeep.embed_tokens(self.store, self.token_embedder, on_progress=on_progress)
-        took = time.perf_counter() - started
-        return AddResults(tuple(changes), len(self.pending()), took, self._told(changes))
+        took_s = time.perf_counter() - started
+        related = self._relations_of(changes)
+        return AddResults(tuple(changes), len(self.pending()), took_s, related)
 
     def read_images(
         self, limit: int | None = None, *, on_progress: Callable[[int, int], None] | None = None
     ) -> int:
-        """Read the text in images that `add` left to a background thread; returns how many.
+        """Read the text of images that `add` left to a background thread; returns how many images.
 
-        Searches find the memories of the images by this text from then on. With an image embedder,
-        images without an embedding get one; these are counted too. limit: at most so many of each.
-        No text is read if rapidocr (extra `images`) is missing or has no room in a memory limit.
-        on_progress: called with (read, all that waited).
+        Searches then find the images by their text. With an image embedder, images without an
+        embedding get one; these are counted too. limit: at most so many of each. No text is read if
+        rapidocr (extra `images`) is missing or has no room within a memory limit. on_progress:
+        called with (read, pending).
         """
         self._parts.require_open()
         limit = None if limit is None else inputs.count_of(limit, "limit", least=0)
-        return looking.look(self, limit, on_progress=on_progress)
+        return image_memories.read_pending(self, limit, on_progress=on_progress)
 
     def pending(self) -> list[PendingItem]:
         """Turns that are stored but not yet extracted from, with the last error of each."""
         return self.store.pending(ingest.EXTRACT)
 
-    @ingest.redone
+    @ingest.retried_if_outdated
     def update(self, id: str, text: str, *, metadata: Mapping[str, Any] | None = None) -> Change:
         """Give a memory a new text; the old one stays in its history.
 
-        metadata: None keeps it; a mark `never_send` stays, unless the metadata names it. An edited
-        fact is found beside its turn, whose own words of it count as over. If a turn is edited, the
-        facts that were taken from it alone are deleted, and no new ones are taken. An image whose
+        metadata: None keeps it; a mark `never_send` stays, unless the metadata names it. If a fact
+        is edited, its turn stays, but what the turn says of it no longer holds. If a turn is
+        edited, the facts taken from it alone are deleted, and no new ones are taken; an image whose
         caption was the turn's old text gets the new one. Raises StoreError on an unknown id.
         """
         inputs.text_of(text)
@@ -341,36 +345,37 @@ class Memory:
         if new is not None and "never_send" in old.metadata:
             new.setdefault("never_send", old.metadata["never_send"])
         encoder = self.encoder if old.kind == "fact" else None
-        said = max((turn.timestamp for turn in self.source_turns(id)), default=None)
-        told = graph.relations(encoder, text, old.valid_from or old.created_at, told_at=said)
-        words = ingest.rewritten(self, old, text)
-        photos = looking.retold(self, old, text)
-        now = words["updated_at"]
+        told_at = max((turn.timestamp for turn in self.source_turns(id)), default=None)
+        since = old.valid_from or old.created_at
+        related = graph.relations(encoder, text, since, told_at=told_at)
+        changes = ingest.text_update(self, old, text)
+        photos = image_memories.recaptioned(self, old, text)
+        now = changes["updated_at"]
         with self._writing(old, *(photo.old for photo in photos)) as tx:
-            previous = tx.update_memory(id, **words, metadata=new, role="user")
+            previous = tx.update_memory(id, **changes, metadata=new, role="user")
             if old.kind == "image":
                 tx.set_caption(id, text, "user")
             if old.kind == "fact":
-                tx.set_relations(id, told, graph.version(encoder))
-            looking.retell(tx, photos)
+                tx.set_relations(id, related, graph.version(encoder))
+            image_memories.set_captions(tx, photos)
             if text != old.memory:
                 ingest.retract(self, tx, old, now)
         return changed(old, "UPDATE", now, text=text, metadata=new, previous=previous)
 
-    @ingest.redone
+    @ingest.retried_if_outdated
     def delete(self, id: str) -> Change:
         """Take a memory out of every answer. Its text stays in its history: see `erase`.
 
-        The facts that were taken from a turn alone go with it, and no new ones are taken. Its
-        images stay, without its words as their caption. The turn that a fact was taken from stays,
+        With a turn, the facts taken from it alone are deleted, and no new ones are taken. The
+        turn's images stay; those that it captioned lose the caption. With a fact, its turn stays
         and still tells it. Raises StoreError if the id is unknown.
         """
         old = self._existing(id)
         now = utc_now()
-        photos = looking.retold(self, old, None)
+        photos = image_memories.recaptioned(self, old, None)
         with self._writing(*(p.old for p in photos)) if photos else self.store.transaction() as tx:
             tx.delete_memory(id, now)
-            looking.retell(tx, photos)
+            image_memories.set_captions(tx, photos)
             ingest.retract(self, tx, old, now)
         return changed(old, "DELETE", now)
 
@@ -427,8 +432,11 @@ class Memory:
 
     @contextmanager
     def _index_dropped(self) -> Iterator[None]:
-        """Deletes the index and its files, whose vectors reveal texts, before the block erases.
-        Until the block ends, nobody else writes index files or takes facts from what is erased."""
+        """Delete the index and its files, whose vectors reveal texts, before the block erases.
+
+        Until the block ends, nobody else writes index files or extracts facts. Raises StoreLocked
+        if another process keeps extracting.
+        """
         self._parts.require_open()
         with self._work_lock() as mine:
             if not mine:
@@ -439,7 +447,7 @@ class Memory:
             self._parts.drop_index()
             try:
                 yield
-            finally:  # the rows may be gone even if the block raises
+            finally:  # the block may raise after it has erased rows
                 self._parts.drop_prompts()
 
     # -- reading -------------------------------------------------------------------------------
@@ -472,30 +480,32 @@ class Memory:
         if image is not None:
             if query is not None:
                 raise InputError("a query and an image were given; a search takes one of them")
-            return looking.found_alike(self, image, scope, _where(filters), then, top_k, threshold)
+            return image_memories.search_by_image(
+                self, image, scope, _where(filters), then, top_k, threshold
+            )
         query = inputs.text_of(query, "query")
-        held = None if then is None else unix_seconds(then)
-        asked = Query(query, scope, _where(filters), at=held, top_k=top_k)
+        at_s = None if then is None else unix_seconds(then)
+        parsed = Query(query, scope, _where(filters), at=at_s, top_k=top_k)
         index = self.index
         started = time.perf_counter()
         vector = self._parts.query_vector(query)
         tokens = self._parts.query_tokens(query)
         embedded = time.perf_counter()
         scored, candidates = search.find(
-            self.store, index, asked, vector, tokens=tokens, explain=explain
+            self.store, index, parsed, vector, tokens=tokens, explain=explain
         )
         self._parts.embedder()  # another process may have reindexed the store meanwhile
         if threshold is not None:
             scored = [s for s in scored if s.score >= threshold]
-        hits = looking.hits(self, scored, query)
-        told = relations_of(self.store, {hit.id: hit.score for hit in hits}, scope, at=then)
+        hits = image_memories.hits_of(self, scored, query)
+        related = relations_of(self.store, {hit.id: hit.score for hit in hits}, scope, at=then)
         ended = time.perf_counter()
         return SearchResults(
             hits,
             embed_ms=(embedded - started) * 1e3,
             search_ms=(ended - embedded) * 1e3,
             candidates=candidates,
-            relations=tuple(told),
+            relations=tuple(related),
         )
 
     def relations(
@@ -510,10 +520,10 @@ class Memory:
     ) -> Relations:
         """Who is what to whom in a scope, the longest known first; see `Relation`.
 
-        entity: a name or alias; only relations that have it at either end. Facts call the user
-        "User"; the user_id given as `entity` means "User", unless another entity has that name.
-        An unknown entity has no relations. at: the relations that held at this time, in place of
-        those that hold now. include_invalid: also relations that hold no longer, or not yet.
+        entity: a name or alias; gives only relations that have it at either end. Facts call the
+        user "User"; the user_id given as `entity` means "User", unless another entity has that
+        name. An unknown entity has no relations. at: the relations that held at this time, in place
+        of those that hold now. include_invalid: also relations that hold no longer, or not yet.
         Raises InputError on a blank name or a bad time.
         """
         then, scope = inputs.time_of(at, "at"), inputs.scope_of(user_id, agent_id, run_id)
@@ -664,7 +674,7 @@ class Memory:
         Waits for a write or an answer of the model in another thread. Later calls of other methods
         raise StoreError.
         """
-        self._reader.close()
+        self._image_reader.close()
         self._parts.close()
 
     def __enter__(self) -> Memory:
@@ -680,8 +690,9 @@ class Memory:
 
 
 def _where(filters: Mapping[str, Any] | None) -> Where | None:
+    """The compiled filters; None for empty ones, as a search without a filter is quicker."""
     where = None if filters is None else compile_filters(filters)
-    return where if filters else None  # a search without a filter is quicker than with an empty one
+    return where if filters else None
 
 
 def _unknown(id: str) -> str:

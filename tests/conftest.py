@@ -14,7 +14,7 @@ from familykit import write_family
 
 from edgemem import Memory, config
 from edgemem.cli import output
-from edgemem.pipeline import looking
+from edgemem.pipeline import image_memories
 from edgemem.runtime import experts, generation, machine, models, tune
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
@@ -44,10 +44,10 @@ def untuned() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def unread() -> Iterator[None]:
-    """Images are stored and not read; test_looking.py does that."""
+    """Images are stored and not read; test_image_search.py does that."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(config._EXTRAS, "ocr", ("the text of an image", "not_here"))
-        patch.setattr(looking, "QUIET_S", 3600.0)
+        patch.setattr(image_memories, "QUIET_S", 3600.0)
         yield
 
 

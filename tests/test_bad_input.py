@@ -302,7 +302,7 @@ def test_settings_that_are_none_are_refused(tmp_path: Path, value: Any) -> None:
         (lambda m: m.erase(b"x"), "ids must be a string or several of them, not bytes"),
         (lambda m: m.take_facts([]), "must be what `add` returned, not list"),
         (lambda m: m.import_jsonl([5]), "a line of an export must be a string, not int"),
-        (lambda m: Memory(m.store.path, engine="x"), "engine must be a loaded model"),
+        (lambda m: Memory(m.store.path, engine="x"), "engine is 'x'; give a loaded model"),
         (lambda m: Memory(m.store.path, passphrase=5), "passphrase must be a string, not int"),
     ],
 )

@@ -54,5 +54,5 @@ def test_a_pair_is_judged_as_it_was_learned(monkeypatch):
     with torch.no_grad():
         wanted = net([encoder.encode(*pair) for pair in PAIRS]).softmax(-1).numpy()
     for pair, chances in zip(PAIRS, wanted, strict=True):
-        found = update.chances(encoder, *pair)
+        found = update.probabilities(encoder, *pair)
         assert np.allclose([found[event] for event in update.EVENTS], chances, atol=1e-4)

@@ -32,7 +32,7 @@ from edgemem.errors import (
 from edgemem.memory import Memory
 from edgemem.results import Hit, Scope
 from edgemem.runtime.engine import Engine
-from edgemem.stages.generation import KNOWS_LITTLE, NOR_KEEPS
+from edgemem.stages.generation import CHECK_THIS, KEEPS_AND_ERASES_NOTHING
 from edgemem.store.receipts import Receipt, receipts
 
 pytestmark = pytest.mark.usefixtures("empty_home")
@@ -482,7 +482,7 @@ def test_a_request_to_forget_goes_nowhere_unasked(cloud: Service, embedder: obje
     with Memory(":memory:", engine=FakeEngine(), embedder=embedder) as memory:  # type: ignore[arg-type]
         chat = Chat(memory, cloud=Governor(memory, settings))
         reply = chat.send("please forget what I said about the wifi")
-        assert "".join(reply) == NOR_KEEPS and cloud.received == b""
+        assert "".join(reply) == KEEPS_AND_ERASES_NOTHING and cloud.received == b""
 
 
 @pytest.mark.models
@@ -504,7 +504,7 @@ def test_a_failing_cloud_loses_no_turn_and_the_local_model_answers(
             governing.receipts, "add_receipt", lambda *_: (_ for _ in ()).throw(StoreError("no"))
         )
     reply = talk.send("Please tell me a story.", cloud="ask")
-    assert "".join(reply) == f"Local answer.\n\n{KNOWS_LITTLE}"
+    assert "".join(reply) == f"Local answer.\n\n{CHECK_THIS}"
     assert reply.cloud is None and reply.cloud_error
     assert turns(talk) == ["Please tell me a story.", reply.text]
 

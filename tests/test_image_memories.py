@@ -26,7 +26,7 @@ from edgemem.config import Settings
 from edgemem.errors import InputError, StoreCorrupt, StoreFull
 from edgemem.images import picture
 from edgemem.inputs import MAX_IMAGES, NO_WORDS
-from edgemem.pipeline import looking
+from edgemem.pipeline import image_memories
 from edgemem.pipeline.recall import evidence_of
 from edgemem.results import Scope
 from edgemem.server.mcp import mcp_server
@@ -153,7 +153,7 @@ def test_words_read_in_an_image_are_in_all_its_memories_and_in_those_to_come() -
         (second,) = add(memory, SMALL, said="The receipt.")
         assert images.unread(memory.store, 9) == [first.image.id]
         boxes = json.dumps([{"text": READ, "confidence": 0.9, "box": [[0, 0], [9, 0], [9, 9]]}])
-        looking.set_read(memory, first.image.id, "done", READ, boxes)
+        image_memories.set_text(memory, first.image.id, "done", READ, boxes)
         assert images.unread(memory.store, 9) == []
         assert memory.get(first.id).memory == f"Photo\nText in it: {READ}"  # type: ignore[union-attr]
         assert texts(memory.search("xyzzyplugh", top_k=1)) != []
@@ -163,7 +163,7 @@ def test_words_read_in_an_image_are_in_all_its_memories_and_in_those_to_come() -
         changed = memory.get(second.id)
         assert changed is not None and changed.image is not None
         assert (changed.memory, changed.image.caption_by) == ("Groceries", "user")
-        looking.set_read(memory, first.image.id, "done", "milk")
+        image_memories.set_text(memory, first.image.id, "done", "milk")
         assert memory.get(second.id).memory == "Photo: Groceries\nText in it: milk"  # type: ignore[union-attr]
 
 
@@ -172,11 +172,11 @@ def test_an_edit_is_not_lost_while_the_text_or_a_caption_of_its_image_is_stored(
     with quick(embedder=embedder) as memory:
         (read,) = add(memory, SMALL, said="My bike")
         embedder.act = lambda: memory.update(read.id, "My sister's bike")
-        looking.set_read(memory, read.image.id, "done", READ)
+        image_memories.set_text(memory, read.image.id, "done", READ)
         assert memory.get(read.id).memory == f"Photo: My sister's bike\nText in it: {READ}"  # type: ignore[union-attr]
         (seen,) = add(memory, LARGE)
         embedder.act = lambda: memory.update(seen.id, "Grandma's cat")
-        looking.set_caption(memory, seen.id, "a dog on a sofa", "vlm")
+        image_memories.set_caption(memory, seen.id, "a dog on a sofa", "vlm")
         kept = memory.get(seen.id)
         assert kept is not None and kept.image is not None
         assert (kept.memory, kept.image.caption_by) == ("Grandma's cat", "user")
@@ -191,7 +191,7 @@ def test_an_image_that_comes_while_its_text_is_stored_gets_the_text_too() -> Non
     with quick(embedder=embedder) as memory:
         (first,) = add(memory, SMALL)
         embedder.act = lambda: add(memory, SMALL, said="Again")
-        looking.set_read(memory, first.image.id, "done", READ)
+        image_memories.set_text(memory, first.image.id, "done", READ)
         assert texts(memory.get_all(filters={"kind": "image"})) == [
             f"Photo\nText in it: {READ}",
             f"Photo: Again\nText in it: {READ}",
@@ -203,10 +203,10 @@ def test_nothing_is_stored_of_an_image_that_is_erased_while_its_text_is_embedded
     with quick(embedder=embedder) as memory:
         (photo,) = add(memory, SMALL)
         embedder.act = lambda: memory.erase(photo.id)
-        looking.set_read(memory, photo.image.id, "done", READ)
+        image_memories.set_text(memory, photo.image.id, "done", READ)
         (photo,) = add(memory, SMALL)
         embedder.act = lambda: memory.erase(photo.id)
-        looking.set_caption(memory, photo.id, "a dog", "vlm")
+        image_memories.set_caption(memory, photo.id, "a dog", "vlm")
         assert memory.store.counts()["memories"] == 0
 
 
@@ -214,7 +214,7 @@ def test_a_photo_loses_the_words_of_its_deleted_message_and_keeps_what_was_read_
     with quick() as memory:
         turn, photo = memory.add("My ticket to Bergen.", images=[SMALL], user_id="ana", infer=False)
         (other,) = add(memory, SMALL, said="My ticket to Bergen.")
-        looking.set_read(memory, memory.get(photo.id).image.id, "done", READ)  # type: ignore[union-attr]
+        image_memories.set_text(memory, memory.get(photo.id).image.id, "done", READ)  # type: ignore[union-attr]
         memory.delete(turn.id)
         left = memory.get(photo.id)
         assert left is not None and left.image is not None
@@ -223,7 +223,7 @@ def test_a_photo_loses_the_words_of_its_deleted_message_and_keeps_what_was_read_
         assert "Bergen" not in memory.store.search_texts()[photo.id]
         hits = memory.search("ticket to Bergen", filters={"kind": "image"})
         assert hits[0].id == other.id and "Bergen" in hits[0].memory  # another message says it
-        looking.set_read(memory, left.image.id, "done", "milk")
+        image_memories.set_text(memory, left.image.id, "done", "milk")
         assert memory.get(photo.id).memory == "Photo\nText in it: milk"  # type: ignore[union-attr]
 
 
@@ -254,7 +254,7 @@ def test_no_word_of_a_photos_deleted_message_is_sent_to_a_cloud() -> None:
 def test_a_model_is_shown_what_was_read_and_not_what_was_said_with_it() -> None:
     with quick() as memory:
         (photo,) = add(memory, SMALL, said="Look at this.")
-        looking.set_read(memory, photo.image.id, "done", READ)
+        image_memories.set_text(memory, photo.image.id, "done", READ)
         hits = memory.search("xyzzyplugh", filters={"kind": "image"})
         (shown,) = evidence_of(memory, "What did it say?", hits)
         assert READ in shown.text
@@ -348,7 +348,7 @@ def test_erasing_leaves_nothing_of_an_image_in_any_file(tmp_path: Path) -> None:
         gone = add(memory, SMALL, LARGE, said=BIKE)
         traces = [READ.encode(), BIKE.encode()]
         for item in gone:
-            looking.set_read(memory, item.image.id, "done", READ, json.dumps([READ]))
+            image_memories.set_text(memory, item.image.id, "done", READ, json.dumps([READ]))
             stored = memory.image(item.image.id)
             assert stored is not None
             traces += [stored.id.encode(), stored.phash.encode(), stored.thumbnail[20:200]]
@@ -386,7 +386,7 @@ def test_an_import_of_an_export_is_equal(tmp_path: Path) -> None:
     with quick(tmp_path / "a.db") as one, quick(tmp_path / "b.db") as two:
         small, large = add(one, SMALL, LARGE, said=BIKE)
         add(one, SMALL, user_id="ben")
-        looking.set_read(one, small.image.id, "done", READ, "[]")
+        image_memories.set_text(one, small.image.id, "done", READ, "[]")
         one.export_jsonl(tmp_path / "a.jsonl")
         rows = (tmp_path / "a.jsonl").read_text()
         assert two.import_jsonl(tmp_path / "a.jsonl") == rows.count("\n")
@@ -462,7 +462,7 @@ def test_an_image_leaves_only_if_images_may_and_then_small_and_bare(tmp_path: Pa
 def test_a_marked_image_stays_with_all_that_is_known_of_it() -> None:
     with service() as cloud, quick() as memory:
         (item,) = add(memory, SMALL, said="My bicycle in the yard.")
-        looking.set_read(memory, item.image.id, "done", READ)
+        image_memories.set_text(memory, item.image.id, "done", READ)
         (free,) = add(memory, LARGE, said="A bicycle of Ben's.")
         with memory.store.transaction() as tx:
             add_mark(tx, pattern=f"image:{item.image.id}")
@@ -492,8 +492,8 @@ def test_what_was_read_or_seen_in_an_image_stays_unless_images_may_leave() -> No
         (mine,) = add(memory, SMALL, said="My receipt of the tent.")
         (seen,) = add(memory, LARGE)
         for item in (mine, seen):
-            looking.set_read(memory, item.image.id, "done", "CARD ****4417 for a tent")
-        looking.set_caption(memory, seen.id, "A blue tent on a lawn.", "qwen2.5-vl")
+            image_memories.set_text(memory, item.image.id, "done", "CARD ****4417 for a tent")
+        image_memories.set_caption(memory, seen.id, "A blue tent on a lawn.", "qwen2.5-vl")
         hits = memory.search("tent", filters={"kind": "image"})
         sent = {}
         for choice in ("off", "on"):
@@ -511,7 +511,7 @@ def test_what_was_read_or_seen_in_an_image_stays_unless_images_may_leave() -> No
 def test_what_was_read_in_an_image_is_redacted_as_any_text() -> None:
     with service() as cloud, quick() as memory:
         (item,) = add(memory, SMALL, said="A card.")
-        looking.set_read(memory, item.image.id, "done", "Call 0113 496 0000 for a card")
+        image_memories.set_text(memory, item.image.id, "done", "Call 0113 496 0000 for a card")
         hits = memory.search("card", filters={"kind": "image"})
         with Governor(memory, cloud.settings(images="on")) as governor:
             outgoing = governor.prepare("Which card?", hits, scope=Scope("ana"))

@@ -111,7 +111,7 @@ def broken(change: Any) -> dict[str, Any]:
         ({"qa": []}, "has no object 'conversation'"),
         ([], "holds 0 LoCoMo conversations"),
         ("{", "is not JSON"),
-        (broken(lambda c: c.update(session_2="x")), "session_2 is no list of turns"),
+        (broken(lambda c: c.update(session_2="x")), "session_2 is 'x'; it must be a list of turns"),
         (broken(lambda c: c.update(session_2_date_time="8 May")),
          "session_2_date_time is '8 May'; it must look like '1:56 pm on 8 May, 2023'"),
         (broken(lambda c: c.update(session_2_date_time="13:56 pm on 8 May, 2023")),
@@ -367,6 +367,16 @@ def test_a_demo_that_lacks_something_says_what(tmp_path: Path, change: Any, mess
     with pytest.raises(InputError) as caught:
         read_demo(write(tmp_path / "d.json", raw))
     assert message in str(caught.value)
+
+
+def test_an_error_quotes_the_beginning_of_a_long_value(tmp_path: Path) -> None:
+    raw = demo_file()
+    raw["questions_date"] = "x" * 10_000
+    with pytest.raises(
+        InputError, match=r"'questions_date' is 'x+\.\.\.; it must be a time"
+    ) as caught:
+        read_demo(write(tmp_path / "d.json", raw))
+    assert len(str(caught.value)) < 400 + len(str(tmp_path))
 
 
 def gallery() -> dict[str, Any]:

@@ -14,7 +14,7 @@ from memorykit import texts
 from serverkit import TOKEN, Running
 
 from edgemem import Memory
-from edgemem.pipeline import looking
+from edgemem.pipeline import image_memories
 
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 if BROWSER is None or DRIVER is None:
@@ -576,7 +576,7 @@ def test_an_image_is_shown_with_what_was_read_in_it_and_goes_when_it_is_erased(
     assert item.image is not None
     box = [[20, 30], [380, 30], [380, 90], [20, 90]]
     boxes = json.dumps([{"text": "TOTAL 23.40", "confidence": 0.97, "box": box}])
-    looking.set_read(memory, item.image.id, "done", "TOTAL 23.40", boxes)
+    image_memories.set_text(memory, item.image.id, "done", "TOTAL 23.40", boxes)
     page.search("total of the receipt")
     (card,) = [a for a in page.all("a.card") if "TOTAL" in a.text]
     assert "In it: “TOTAL 23.40”" in card.text

@@ -25,11 +25,11 @@ from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 from edgemem.stages.generation import (
     ABOUT_ITSELF,
+    CHECK_THIS,
     DOES_NOTHING,
     DOES_NOTHING_BUT_KEEPS,
     ERASES_NOTHING,
-    KNOWS_LITTLE,
-    NOR_KEEPS,
+    KEEPS_AND_ERASES_NOTHING,
     NOTHING_FOUND,
 )
 from edgemem.stages.intent import (
@@ -357,7 +357,7 @@ def test_a_message_is_no_request_to_forget_where_the_regression_rules_it_out(
 
 def test_what_a_small_model_knows_of_the_world_comes_with_a_caution(memory: Memory) -> None:
     memory.engine.wants["how far is the sun"] = "general"  # type: ignore[attr-defined]
-    assert asked(memory, "how far is the sun").text.endswith(KNOWS_LITTLE)
+    assert asked(memory, "how far is the sun").text.endswith(CHECK_THIS)
 
 
 def test_news_that_an_expert_takes_for_a_deed_is_acknowledged(memory: Memory) -> None:
@@ -371,7 +371,7 @@ def test_no_model_says_that_something_is_erased_and_the_request_is_not_kept(memo
     before = memory.store.counts()
     for remember in (True, "first"):
         reply = asked(memory, "forget what i said about bergen", remember)
-        assert reply.text == NOR_KEEPS and reply.wants == "erase"
+        assert reply.text == KEEPS_AND_ERASES_NOTHING and reply.wants == "erase"
         assert MOVED in [hit.memory for hit in reply.hits]
     assert memory.store.counts() == before
     assert memory.engine.prompts == []  # type: ignore[attr-defined]
@@ -389,7 +389,7 @@ def test_no_model_says_that_something_is_erased_and_the_request_is_not_kept(memo
 def test_what_says_that_it_is_not_to_be_kept_is_not_kept(memory: Memory, text: str) -> None:
     memory.engine.wants[text] = "tell"  # type: ignore[attr-defined]
     before = memory.store.counts()
-    assert asked(memory, text, True).text == NOR_KEEPS
+    assert asked(memory, text, True).text == KEEPS_AND_ERASES_NOTHING
     assert memory.store.counts() == before
 
 

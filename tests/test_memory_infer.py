@@ -220,7 +220,7 @@ def test_an_add_takes_up_two_older_pieces_and_no_more() -> None:
     engine = FakeEngine(facts=OSLO)
     with quick(engine=engine) as memory:
         for _ in range(4):  # as after crashes: queued, never tried
-            with patch("edgemem.pipeline.ingest.work_off", return_value=[]):
+            with patch("edgemem.pipeline.ingest.process_piece", return_value=[]):
                 memory.add("I live in Oslo.")
         assert memory.add("I have a cat.").pending == 0 and len(memory.pending()) == 2
 
@@ -364,7 +364,7 @@ def test_work_that_another_process_holds_is_left_and_said_so(
             assert result.pending == 1 and [c.kind for c in result] == ["turn"]
             assert engine.prompts == []
             with pytest.raises(
-                StoreLocked, match="another process is working on the pending turns"
+                StoreLocked, match="another process or thread takes facts from the pending turns"
             ):
                 memory.process_pending()
             with pytest.raises(StoreLocked, match="nothing was erased"):

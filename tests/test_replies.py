@@ -47,7 +47,7 @@ def test_a_reply_is_its_sentences_items_and_rows_each_under_its_head():
 
 
 def test_a_list_goes_on_after_a_paragraph_with_its_next_number():
-    days = [part for part in parts(TRIP) if part.of == 1]
+    days = [part for part in parts(TRIP) if part.list_number == 1]
     assert [(part.place, part.text[:5]) for part in days] == [
         (1, "Kotor"),
         (2, "Peras"),

@@ -1,5 +1,6 @@
 """Days are those of this machine's time zone, whatever lies in the store is UTC."""
 
+import json
 import os
 import time
 from datetime import datetime
@@ -11,7 +12,8 @@ from clikit import invoke
 
 from edgemem import Memory
 from edgemem import graph as reader
-from edgemem.pipeline.looking import described
+from edgemem.pipeline.image_memories import described
+from edgemem.pipeline.importers import read_mem_gallery
 from edgemem.pipeline.recall import asked_at
 from edgemem.results import Evidence, Message, at_day, local_time
 from edgemem.retrieval.lexical import query_terms, search_text
@@ -84,6 +86,17 @@ def test_a_photo_taken_on_the_day_of_its_message_has_no_day_of_its_own(zone):
     same = day(zone, "2026-11-25T09:00:00.000+00:00", "2026-11-25T12:00:00.000+00:00")
     picture = SimpleNamespace(taken_at=same, caption=None, ocr_text=None)
     assert described(picture, LATE) == "Photo"
+
+
+def test_a_mem_gallery_session_is_of_the_day_that_its_file_names(zone, tmp_path):
+    rounds = [{"round": "D1:1", "user": "Look!", "assistant": "A fine sloop."}]
+    session = {"session_id": "D1", "date": "2024-06-24", "dialogues": rounds}
+    file = tmp_path / "boats.json"
+    file.write_text(json.dumps({"multi_session_dialogues": [session]}))
+    assert [message["timestamp"] for message in read_mem_gallery(file)] == [
+        "2024-06-24T12:00:00.000+00:00",
+        "2024-06-24T12:00:05.000+00:00",
+    ]
 
 
 def test_the_command_line_prints_the_time_of_here(zone, tmp_path):

@@ -311,7 +311,7 @@ def test_every_fact_has_one_operation_on_a_memory_that_exists(facts, olds, simil
 )
 def test_the_encoders_delete_and_none_must_be_sure(monkeypatch, ending, best, event):
     found = {"ADD": 0.0, "UPDATE": 0.0, "NONE": 0.0, best: 1 - ending, "DELETE": ending}
-    monkeypatch.setattr(update, "chances", lambda *_: found)
+    monkeypatch.setattr(update, "probabilities", lambda *_: found)
     (op,) = decide(None, ["Ana lives in Oslo"], [near("Ana lives in Oslo with Tom")], encoder())
     assert (op.event, op.by) == (event, "model")
 
@@ -325,7 +325,7 @@ def test_the_encoders_delete_and_none_must_be_sure(monkeypatch, ending, best, ev
 )
 def test_a_fact_is_compared_with_what_names_the_one_it_is_about(monkeypatch, fact, memory):
     ended = {"ADD": 0.0, "UPDATE": 0.0, "NONE": 0.0, "DELETE": 1.0}
-    monkeypatch.setattr(update, "chances", lambda *_: ended)
+    monkeypatch.setattr(update, "probabilities", lambda *_: ended)
     (op,) = decide(None, [fact], [near(memory)], encoder())
     assert op.event == "DELETE"
     (op,) = decide(None, [fact], [near("Ben's brother has a boat")], encoder())
@@ -333,7 +333,7 @@ def test_a_fact_is_compared_with_what_names_the_one_it_is_about(monkeypatch, fac
 
 
 def test_a_set_with_an_update_expert_is_asked_before_the_encoder(monkeypatch):
-    monkeypatch.setattr(update, "chances", None)
+    monkeypatch.setattr(update, "probabilities", None)
     engine = Saying("ADD")
     decide(engine, ["Ana moved to Bergen"], [near("Ana lives in Oslo")], encoder())
     assert len(engine.asked) == 1
@@ -342,7 +342,7 @@ def test_a_set_with_an_update_expert_is_asked_before_the_encoder(monkeypatch):
 
 
 def test_of_a_pair_of_more_than_256_tokens_both_stay():
-    assert update.chances(encoder(), "Ana sings " * 100, "Ana reads " * 100)["ADD"] == 1
+    assert update.probabilities(encoder(), "Ana sings " * 100, "Ana reads " * 100)["ADD"] == 1
 
 
 def compared(old, new, embedder):

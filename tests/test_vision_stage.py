@@ -23,7 +23,7 @@ from edgemem.chat import Chat
 from edgemem.config import load_settings
 from edgemem.errors import ContextOverflow
 from edgemem.memory import Memory
-from edgemem.pipeline import looking
+from edgemem.pipeline import image_memories
 from edgemem.runtime.engine import Engine, Stream
 from edgemem.stages import vision
 from edgemem.store import images
@@ -82,7 +82,7 @@ RED, GREEN = (saved(Image.new("RGB", (40, 30), rgb)) for rgb in ((200, 10, 10), 
 
 
 def test_an_answer_is_a_word_and_its_reason_of_the_image_between_instruction_and_question() -> None:
-    engine, pixels = Seeing(), looking.given([RED])[0]
+    engine, pixels = Seeing(), image_memories.pixels_of([RED])[0]
     stream = vision.answer(engine, "What  colour\nis it?", pixels)  # type: ignore[arg-type]
     assert "".join(stream) == "Red. The car is red." == stream.result.text  # type: ignore[union-attr]
     content = engine.prompts[0][1][0]["content"]
@@ -94,12 +94,12 @@ def test_an_answer_is_a_word_and_its_reason_of_the_image_between_instruction_and
 def test_an_answer_that_is_cut_before_its_word_says_that_nothing_was_seen() -> None:
     engine = Seeing()
     engine.cut = True
-    stream = vision.answer(engine, "Why?", looking.given([RED])[0])  # type: ignore[arg-type]
+    stream = vision.answer(engine, "Why?", image_memories.pixels_of([RED])[0])  # type: ignore[arg-type]
     assert "".join(stream) == vision.NOT_SEEN
 
 
 def test_a_caption_is_one_sentence_and_which_tells_the_image_that_is_meant() -> None:
-    engine, pixels = Seeing(), looking.given([RED, GREEN])
+    engine, pixels = Seeing(), image_memories.pixels_of([RED, GREEN])
     assert vision.caption(engine, pixels[1]) == "A green car stands in the street."  # type: ignore[arg-type]
     assert vision.which(engine, "Which one is green?", pixels) == 1  # type: ignore[arg-type]
     assert vision.which(engine, "Which one is blue?", pixels) is None  # type: ignore[arg-type]
@@ -151,9 +151,9 @@ def test_an_image_gets_its_caption_later_from_a_model_that_sees_and_is_found_by_
         memory.add(images=[RED], user_id="ada")
         assert engine.shown == [] and captions(memory) == [(None, None)]  # nobody waited
         memory.add("my cousin's bike", images=[GREEN], user_id="ada")
-        assert looking.waits(memory)
+        assert image_memories.caption_waits(memory)
         memory.process_pending()
-        assert not looking.waits(memory)
+        assert not image_memories.caption_waits(memory)
         assert sorted(captions(memory)) == [
             ("A red car stands in the street.", "tiny-vl"), ("my cousin's bike", "user")
         ]  # fmt: skip
@@ -192,10 +192,10 @@ def test_without_a_model_that_sees_nothing_waits_and_none_is_loaded() -> None:
     with quick(engine=engine) as memory:
         memory.add(images=[RED], user_id="ada", infer=False)
         memory.process_pending()
-        assert not looking.waits(memory) and captions(memory) == [(None, None)]
+        assert not image_memories.caption_waits(memory) and captions(memory) == [(None, None)]
     with quick() as memory:
         memory.add(images=[RED], user_id="ada", infer=False)
-        looking.caption(memory)
+        image_memories.caption(memory)
         assert memory._parts._engine is None
     with_projector = replace(load_settings(), mmproj="mmproj.gguf")
     with quick(settings=with_projector) as memory:

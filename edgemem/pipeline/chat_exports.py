@@ -3,8 +3,8 @@
 Knows the shapes of ChatGPT's, Claude's and Telegram's exports and of OpenAI's messages, which
 change when those programs do. Knows nothing of files, stores and the formats of `importers`.
 
-The user's words have the role "user" and no name, the program's the role "assistant"; so no facts
-are taken from what a model said. People in Telegram are named, as in a chat log.
+The user's messages have the role "user" and no name, the model's have the role "assistant"; so no
+facts are taken from what a model said. People in Telegram are named, as in a chat log.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from edgemem.errors import InputError
-from edgemem.inputs import MAX_ID_CHARS
+from edgemem.inputs import MAX_ID_CHARS, shown
 from edgemem.results import to_utc
 
 __all__ = ["ChatLog", "Program", "conversations", "program_of", "said_by"]
@@ -26,8 +26,8 @@ _TITLE_CHARS = 200
 
 @dataclass(frozen=True)
 class ChatLog:
-    """One conversation. dated: its messages have times. left_out: how many notices, omitted media,
-    lines or messages without words or speaker were dropped."""
+    """One conversation. dated: whether its messages have times. left_out: how many notices, omitted
+    media, and lines or messages without words or a speaker were dropped."""
 
     messages: list[dict[str, Any]]
     dated: bool
@@ -56,7 +56,8 @@ def said_by(name: str, content: str, time: str | None) -> dict[str, Any]:
 
 
 def program_of(row: Mapping[str, Any]) -> Program | None:
-    """Whose shape an object has: a file's, or the first of its list; None if nobody's here."""
+    """The program that writes objects of this shape, or None. row: a file's object, or the first of
+    its list."""
     if "mapping" in row:
         return "chatgpt"
     if "chat_messages" in row:
@@ -71,9 +72,9 @@ def program_of(row: Mapping[str, Any]) -> Program | None:
 def conversations(raw: Any, program: str, where: str) -> list[ChatLog]:
     """The conversations of a file's JSON, each in order and without messages that have no words.
 
-    raw: an object or a list of them. Left out are also the messages of systems and tools. A message
-    without a time has that of the one before it, the first that of the conversation, if these have
-    one. Raises InputError, naming the conversation, on another shape, a bad time, or no message.
+    raw: an object or a list of them. Messages of systems and tools are left out too. A message
+    without a time takes the time of the one before it; the first takes that of the conversation.
+    Raises InputError, naming the conversation, on another shape, a bad time, or no message.
     """
     rows = raw if isinstance(raw, list) else [raw]
     if program == "telegram":
@@ -112,7 +113,7 @@ def _log(said: Sequence[_Said], row: Mapping[str, Any], where: str) -> ChatLog:
 
 
 def _time(value: object, where: str) -> str | None:
-    """A time as it is told: text stays as it is, and seconds since 1970 become ISO-8601 UTC."""
+    """A checked time: text stays as it is, and seconds since 1970 become ISO-8601 UTC."""
     if value is None:
         return None
     try:
@@ -121,7 +122,7 @@ def _time(value: object, where: str) -> str | None:
         utc = to_utc(value)
     except ValueError as exc:
         raise InputError(
-            f"{where} has a message of the time {value!r:.60}; it must be ISO-8601, or seconds "
+            f"{where} has a message of the time {shown(value)}; it must be ISO-8601, or seconds "
             "since 1970."
         ) from exc
     return value.strip() if isinstance(value, str) else utc
@@ -137,7 +138,7 @@ def _objects(values: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _held(row: Any, key: str, kind: type, where: str) -> Any:
-    """What an object has under the key. Raises InputError if that is of another kind."""
+    """The value of an object's key. Raises InputError if it is of another kind."""
     value = row.get(key) if isinstance(row, Mapping) else None
     if not isinstance(value, kind):
         what = "list" if kind is list else "object"
@@ -146,7 +147,7 @@ def _held(row: Any, key: str, kind: type, where: str) -> Any:
 
 
 def _joined(value: Any, glue: str) -> str:
-    """The words of a text, or of a list of texts and of objects with a "text"."""
+    """A text, or the joined texts of a list of texts and of objects with a "text"."""
     parts = value if isinstance(value, list) else [value]
     texts = (part.get("text") if isinstance(part, Mapping) else part for part in parts)
     return glue.join(text for text in texts if isinstance(text, str))
@@ -156,7 +157,7 @@ def _joined(value: Any, glue: str) -> str:
 
 
 def _chatgpt(row: Any, where: str) -> Iterator[_Said]:
-    """The branch that ends in the current node; edited questions and second tries left others."""
+    """The branch that ends in the current node; edits and second tries left other branches."""
     mapping: dict[str, Any] = _held(row, "mapping", dict, where)
     node = row.get("current_node")
     if not isinstance(node, str) or node not in mapping:
@@ -180,8 +181,8 @@ def _chatgpt(row: Any, where: str) -> Iterator[_Said]:
 def _profiles(rows: Iterable[Any]) -> list[_Said]:
     """What users wrote about themselves in their settings, each wording once, at its first time.
 
-    Each conversation holds it as a hidden message. It makes a conversation of its own, so that the
-    ids of the others stay (`importers.import_ids`).
+    Each conversation holds it as a hidden message. Here it becomes a conversation of its own, so
+    that the ids of the other messages stay (`importers.import_ids`).
     """
     found: dict[str, float] = {}
     for row in _objects(rows):

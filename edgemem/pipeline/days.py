@@ -1,12 +1,12 @@
 """What was told of some days, and plans that were moved.
 
-"What do I have on Thursday?" resembles no memory, so no search finds the answer. The days that
-memories name do. What was told later of the same plan follows it ("The dinner is cancelled.").
+"What do I have on Thursday?" resembles no memory, so no search finds the answer. It is found by the
+days that memories name. What was told later of a plan follows it ("The dinner is cancelled.").
 
-"Put back a week" is shown with the new day, for a small model reads days and cannot count them. A
+"Put back a week" is shown with the new day, as a small model reads days but cannot count them. A
 length of time is counted from a day that was told in the same or an earlier turn. Of several such
-days that of the likeliest plan is taken: by what both speak of, by the tense, and by how near in
-time they are (bench/LOG.md, 2026-11-28).
+days the day of the likeliest plan is taken, by the words that both share, by the tense, and by the
+time between them (bench/LOG.md, 2026-11-28).
 
 Knows a Memory, an embedder and dates; no prompt.
 """
@@ -205,8 +205,8 @@ def _has_ended(line: _Line, plan: Evidence, told: Sequence[Hit]) -> bool:
 def _later(
     memory: Memory, line: _Line, plan: Evidence, others: Sequence[Hit]
 ) -> Iterator[Evidence]:
-    """What was told of the same plan up to a week after its day, and names none of the days asked
-    about."""
+    """The messages about the same plan up to a week after its day that name none of the days asked
+    about; of all later ones, those that call it off."""
     if not line.named:
         return
     until = at_day((min(line.day, date.max - _WEEK) + _WEEK).isoformat())
@@ -223,8 +223,8 @@ def _later(
 
 
 def _same(told: str, plan: str) -> bool:
-    """Whether a later message is of the same thing as a plan: by all that it says, or, as its new
-    day and hour are not the plan's, by more of the rest."""
+    """Whether a later message is about the same thing as a plan: at least _SAME of its words are
+    the plan's, or more than _SAME of those that tell no day or hour, which may have changed."""
     words, rest = content_words(told), subjects(told)
     by_rest = share(rest, plan)
     return (len(words) > 1 and by_rest > 0 and share(words, plan) >= _SAME) or (
@@ -236,7 +236,8 @@ def _same(told: str, plan: str) -> bool:
 
 
 class _Plan(NamedTuple):
-    """A day that was told. said: when. beside: the words around it, and vector: theirs."""
+    """A day that was told. said: the day of the message. beside: the words around it. vector: of
+    these words."""
 
     day: date
     said: date
@@ -245,8 +246,8 @@ class _Plan(NamedTuple):
 
 
 def with_days(embedder: Embedder, question: str, shown: Sequence[Evidence]) -> tuple[Evidence, ...]:
-    """The evidence of a question, in its order. If the question asks for a day, the new day of a
-    plan stands after each length by which it was moved."""
+    """The evidence of a question, in order. If the question asks for a day, each length by which a
+    plan was moved is followed by the new day."""
     if not (asks_when(question) or counts_down(question)):
         return tuple(shown)
     dated = sorted((e.when, i) for i, e in enumerate(shown) if e.when)
@@ -282,7 +283,7 @@ def _resolved(text: str, when: str) -> tuple[str, str]:
 
 
 def _counted(mention: Mention, vector: _Vector, said: date, plans: Sequence[_Plan]) -> date | None:
-    """The day that a length makes, from the plan that it most probably moves; None without one."""
+    """The new day of the plan that a length of time most probably moves; None without a plan."""
     best, least = None, float("-inf")
     for plan in plans:
         if abs((plan.day - said).days) > _FARTHEST:

@@ -1,7 +1,7 @@
 """Imports the memories of another program, with the vectors that it made.
 
-Knows three shapes: JSON Lines of memories, mem0's FAISS folder, and Chroma's folder, from which it
-takes only the texts. A Python pickle is never read, for reading one can run code. So the vectors of
+Knows three shapes: JSON Lines of memories, mem0's FAISS folder, and Chroma's folder, of which only
+the texts are taken. A Python pickle is never read, as reading one can run code. So the vectors of
 Chroma, of mem0's Qdrant folder and of LangChain's FAISS must come as JSON Lines, which the program
 that owns them can write.
 """
@@ -68,9 +68,9 @@ def import_foreign(
 ) -> Aligned:
     """Store the memories that `read_foreign` found; ids that the store knows are skipped.
 
-    Of the memories with vectors a sample is embedded, and the other vectors are mapped by it. All
-    are embedded if they are no more than a sample, or if their vectors vary too little for a map.
-    on_progress: called with (embedded, to be embedded).
+    A sample of the memories with vectors is embedded, and by it the other vectors are mapped. All
+    are embedded if they are no more than a sample, or if no map can be fitted: the vectors vary too
+    little, or one is not finite. on_progress: called with (embedded, to be embedded).
     """
     known = memory.store.get([item.id for item in items], include_deleted=True)
     new = [item for item in {item.id: item for item in items}.values() if item.id not in known]
@@ -87,7 +87,7 @@ def import_foreign(
 def _in_our_space(
     items: Sequence[NewMemory], embedder: Embedder, on_progress: Callable[[int, int], None] | None
 ) -> tuple[dict[str, Vectors], int]:
-    """The vectors of each item in the embedder's space, by id, and how many items were mapped."""
+    """The vectors of items in the embedder's space, by id, and how many items were mapped."""
     made: dict[str, Vectors] = {}
     given = [item for item in items if len(item.vectors)]
     sample = sample_of(given, embedder.dim, given[0].vectors.shape[1] if given else 0)

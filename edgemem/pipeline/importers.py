@@ -21,9 +21,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, NamedTuple
 
 from edgemem.errors import InputError
+from edgemem.inputs import shown
 from edgemem.language import MONTHS
 from edgemem.pipeline.chat_exports import ChatLog, Program, conversations, program_of, said_by
 from edgemem.results import to_utc
@@ -90,11 +91,11 @@ def spaced(start: str | datetime, position: int) -> str:
 
 
 def detect_format(path: str | Path) -> Format:
-    """What a file holds; an empty one counts as an export.
+    """The format of a file; an empty one counts as an export of edgemem.
 
     An export is recognised by its first line, so it is not read whole. "memories": those of another
-    program (see `pipeline.foreign`), as in every folder. Raises InputError if the file is
-    unreadable, or an object of JSON that has none of the forms.
+    program (see `pipeline.foreign`); every folder counts as that. Raises InputError if the file is
+    unreadable, or is JSON in none of the forms.
     """
     if Path(path).is_dir():
         return "memories"
@@ -134,6 +135,7 @@ _EXPORTED = ("sealed", "turn", "memory", "history", "pending", "relation", "neve
 
 
 def unreadable(path: str | Path, exc: Exception) -> InputError:
+    """The error to raise for a file that cannot be opened or read."""
     why = exc.strerror if isinstance(exc, OSError) else exc
     return InputError(f"Cannot read {path}: {why}. Give a file that you may read.")
 
@@ -156,7 +158,7 @@ def _read_text(path: str | Path) -> str:
 
 
 def _read_zip(path: str | Path, file: IO[bytes]) -> bytes:
-    """The text of the one chat in a .zip of WhatsApp, ChatGPT or Claude; the media stay unread."""
+    """The bytes of the one chat in a .zip of WhatsApp, ChatGPT or Claude; no media are read."""
     try:
         with zipfile.ZipFile(file) as archive:
             texts = [info for info in archive.infolist() if info.filename.endswith(".txt")]
@@ -196,7 +198,7 @@ def _read_json(path: str | Path) -> Any:
 
 
 def parsed(text: str | bytes, where: str) -> Any:
-    """A text's JSON. Raises InputError, naming the place, if it is none."""
+    """The value of a JSON text. Raises InputError, naming the place, if it is no JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as exc:
@@ -204,7 +206,7 @@ def parsed(text: str | bytes, where: str) -> Any:
 
 
 def _read_json_lines(path: str | Path) -> Any:
-    """The JSON of a file, or the list of its lines' if each has its own."""
+    """The JSON value of a file, or the list of its lines' values if each line is JSON."""
     text = _read_text(path)
     try:
         return json.loads(text)
@@ -255,7 +257,9 @@ def _locomo_sample(raw: Any, where: str, name: str) -> tuple[str, list[dict[str,
     for number in numbers:
         turns = conversation[f"session_{number}"]
         if not isinstance(turns, list):
-            raise InputError(f"{where}: session_{number} is no list of turns.")
+            raise InputError(
+                f"{where}: session_{number} is {shown(turns)}; it must be a list of turns."
+            )
         if turns:
             start = _locomo_time(conversation.get(f"session_{number}_date_time"), where, number)
         for position, turn in enumerate(turns):
@@ -282,11 +286,11 @@ def _locomo_time(text: object, where: str, number: int) -> datetime:
         if match is None:
             raise ValueError("no such time")
         hour, minute, half, day, month, year = match.groups()
-        time = _hour(int(hour), half), int(minute)
-        return datetime(int(year), _MONTHS.index(month.lower()) + 1, int(day), *time, tzinfo=UTC)
+        month_number, hour_24 = _MONTHS.index(month.lower()) + 1, _hour(int(hour), half)
+        return datetime(int(year), month_number, int(day), hour_24, int(minute), tzinfo=UTC)
     except ValueError as exc:
         raise InputError(
-            f"{where}: session_{number}_date_time is {text!r}; it must look like "
+            f"{where}: session_{number}_date_time is {shown(text)}; it must look like "
             "'1:56 pm on 8 May, 2023'."
         ) from exc
 
@@ -309,30 +313,37 @@ def read_mem_gallery(path: str | Path, *, captions: bool = True) -> list[dict[st
     messages: list[dict[str, Any]] = []
     for session in _list(raw, "multi_session_dialogues", str(path)):
         id = session.get("session_id") if isinstance(session, Mapping) else session
-        where = f"{path}: session {id!r:.80}"
-        start = datetime.fromisoformat(_date(session, "date", where)).replace(hour=12, tzinfo=UTC)
-        position = 0
-        for said in _list(session, "dialogues", where):
-            if _texts(said, *_ROUND) is None:
-                raise InputError(f"{where}: a round lacks one of the texts {', '.join(_ROUND)}.")
-            about = {"session": id, "round": said["round"]}
-            images, told = said.get("image_id") or [], said.get("image_caption") or []
-            if not all(isinstance(each, list) for each in (images, told)) or not all(
-                isinstance(text, str) for text in (*images, *told)
-            ):
-                raise InputError(f"{where}: image_id or image_caption is no list of texts.")
-            shown = [f": {text}" for text in told] if captions else [""] * len(images)
-            asked = " ".join([said["user"], *(f"[shares a photo{text}]" for text in shown)])
-            for role, text, more in (
-                ("user", asked.strip(), {"images": images} if images else {}),
-                ("assistant", said["assistant"], {}),
-            ):
-                if text.strip():
-                    when = spaced(start, position)
-                    message = {"role": role, "content": text, "timestamp": when}
-                    messages.append({**message, "metadata": about | more})
-                    position += 1
+        where = f"{path}: session {shown(id)}"
+        _date(session, "date", where)
+        day = datetime.fromisoformat(session["date"].strip())  # as written, whatever zone is here
+        noon = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
+        rounds = _list(session, "dialogues", where)
+        said = [each for round in rounds for each in _gallery_round(round, where, captions)]
+        for position, message in enumerate(said):
+            message["metadata"] = {"session": id, **message["metadata"]}
+            message["timestamp"] = spaced(noon, position)
+            messages.append(message)
     return messages
+
+
+def _gallery_round(raw: Any, where: str, captions: bool) -> Iterator[dict[str, Any]]:
+    """The messages of a round that have words: role, content and metadata."""
+    if (texts := _texts(raw, *_ROUND)) is None:
+        raise InputError(f"{where}: a round lacks one of the texts {', '.join(_ROUND)}.")
+    user, assistant, number = texts
+    images, quoted = raw.get("image_id") or [], raw.get("image_caption") or []
+    if not all(
+        isinstance(texts, list) and all(isinstance(text, str) for text in texts)
+        for texts in (images, quoted)
+    ):
+        raise InputError(f"{where}: image_id or image_caption is no list of texts.")
+    photos = [f": {caption}" for caption in quoted] if captions else [""] * len(images)
+    user = " ".join([user, *(f"[shares a photo{photo}]" for photo in photos)]).strip()
+    about = {"round": number, "images": images} if images else {"round": number}
+    if user:
+        yield {"role": "user", "content": user, "metadata": about}
+    if assistant.strip():
+        yield {"role": "assistant", "content": assistant, "metadata": {"round": number}}
 
 
 # -- other chat programs -------------------------------------------------------------------------
@@ -363,8 +374,8 @@ _NAMED = re.compile(r"(?P<name>[^:\n]{1,60}?):(?:\s+(?P<text>.*)|\s*$)", re.S)
 _UNDATED = re.compile(
     r"(?P<name>[^\W\d_][\w.'’()-]*(?: [\w.'’()-]+){0,3}):(?:\s+(?P<text>.*)|\s*$)"
 )
-# The first line of a message that nobody wrote. Where its form does not tell, the words of WhatsApp
-# in English, German, Spanish, French, Italian, Portuguese and Dutch do.
+# The first line of a notice by WhatsApp, known by its form or by WhatsApp's words in English,
+# German, Spanish, French, Italian, Portuguese and Dutch.
 _NOTICE = re.compile(
     r"""<(?!/?[a-z][a-z0-9]*\s*/?>)[^<>]{2,99}>  # <Media omitted>, in any language; but not <br>
     | (?:media|image|video|audio|gif|sticker|document|photo)\ omitted
@@ -409,13 +420,13 @@ def read_chat_log(path: str | Path) -> ChatLog:
 
     Heads: `[2024-05-01 10:00] Name: text`, `2024-05-01 10:00 Name: text`, WhatsApp's
     `[01/05/2024, 10:00:00] Name: text` and `5/1/24, 10:00 AM - Name: text`, or `Name: text`
-    without times. Heads have brackets, or a dash, where the first one has them: other lines that
-    begin with a time, or with one that is none, belong to the message before them. A time without a
-    zone stays so; `Memory` reads it in the machine's own. Day and month are read in the order that
-    is valid for most lines. If both orders are, the one in which time runs forward is taken, and
-    then day first (month first where there is AM or PM).
+    without times. Every head has brackets, or a dash, if the first one has them. Any other line
+    belongs to the message before it, even if it begins with a time.
+    A time without a zone stays so; `Memory` reads it in the machine's own. Day and month are read
+    in the order that is valid for most lines. If both orders are, the order in which time runs
+    forward is taken. If it runs forward in both, the day comes first (with AM or PM the month).
     Whoever is called assistant, AI, bot or model has the role "assistant"; all others "user".
-    What WhatsApp itself says is left out, such as of media, deleted messages and missed calls.
+    WhatsApp's own notices are left out: omitted media, deleted messages, missed calls.
     Raises InputError on a file without any head.
     """
     lines = _OTHER_MARKS.sub("", _read_text(path).translate(_INVISIBLE)).splitlines()
@@ -424,25 +435,23 @@ def read_chat_log(path: str | Path) -> ChatLog:
     form = next(map(_form, named_heads), None)
     times = _times([head if head and _form(head) == form else None for head in heads])
     dated = any(times)
-    entries: list[tuple[str | None, str | None, list[str]]] = []  # name, time, lines of text
-    stray = 0
-    for number, line in enumerate(lines):
-        if times[number] and (head := heads[number]) is not None:
-            named = _NAMED.fullmatch(head["rest"])
-            if named is None:  # a notice, such as of someone who left
-                entries.append((None, None, []))
-            else:
-                entries.append((named["name"].strip(), times[number], [named["text"] or ""]))
-        elif not dated and (named := _UNDATED.fullmatch(line)) is not None:
-            entries.append((named["name"], None, [named["text"] or ""]))
+    entries: list[_Entry] = []
+    stray = 0  # lines before the first head
+    for line, head, time in zip(lines, heads, times, strict=True):
+        if head and time:
+            named = _NAMED.fullmatch(head["rest"])  # else it is a notice, such as of who left
+            entries.append(_entry(named, time) if named else _Entry(None, None, []))
+        elif not dated and (named := _UNDATED.fullmatch(line)):
+            entries.append(_entry(named, None))
         elif entries:
-            entries[-1][2].append(line)
+            entries[-1].lines.append(line)
         elif line.strip():
             stray += 1
-    messages = []
-    for name, time, text in entries:
-        if name is not None and (content := _written(text)):
-            messages.append(said_by(name, content, time))
+    messages = [
+        said_by(entry.name, content, entry.time)
+        for entry in entries
+        if entry.name is not None and (content := _written(entry.lines))
+    ]
     if not messages:
         raise InputError(
             f"{path} has no line such as `[2024-05-01 10:00] Name: text` or `Name: text`. {FORMS}"
@@ -450,15 +459,30 @@ def read_chat_log(path: str | Path) -> ChatLog:
     return ChatLog(messages, dated, left_out=stray + len(entries) - len(messages))
 
 
+class _Entry(NamedTuple):
+    """A message of a log with its lines of text; without a name, a notice."""
+
+    name: str | None
+    time: str | None
+    lines: list[str]
+
+
+def _entry(named: re.Match[str], time: str | None) -> _Entry:
+    return _Entry(named["name"].strip(), time, [named["text"] or ""])
+
+
 def _written(lines: Sequence[str]) -> str:
-    """What a person wrote of a message; "" if nothing. A photo's caption follows in other lines."""
+    """The text of a message without WhatsApp's notices; "" if nothing is left.
+
+    The notice of a photo is the first line; the photo's caption follows in other lines.
+    """
     first, rest = lines[0], "\n".join(lines[1:])
     notice = first.startswith(_MARK) or _NOTICE.fullmatch(first.strip())
     text = (rest if notice else f"{first}\n{rest}").strip()
-    said, bracket, last = text.rpartition("<")  # "… <This message was edited>", or a file of iOS
-    own = said.endswith(_MARK) and last.endswith(">")
-    if len(last) < 100 and (own or _EDITED.fullmatch(bracket + last)):
-        text = said
+    before, bracket, last = text.rpartition("<")  # "… <This message was edited>", or a file of iOS
+    marked = before.endswith(_MARK) and last.endswith(">")
+    if len(last) < 100 and (marked or _EDITED.fullmatch(bracket + last)):
+        text = before
     return text.replace(_MARK, "").strip()
 
 
@@ -470,7 +494,7 @@ def _form(head: re.Match[str]) -> tuple[bool, bool]:
 def _times(heads: Sequence[re.Match[str] | None]) -> list[str | None]:
     """The time of each head, with day and month in the order that `read_chat_log` describes.
 
-    None where there is no head, or its time is none.
+    None where there is no head, or no such time.
     """
     halves = any(head and head["half"] for head in heads)
     readings = [[head and _time(head, order) for head in heads] for order in (not halves, halves)]
@@ -492,19 +516,20 @@ def _time(head: re.Match[str], day_first: bool) -> str | None:
     minute, second = int(head["minute"]), int(head["second"] or 0)
     try:
         hour = _hour(int(head["hour"]), head["half"]) if head["half"] else int(head["hour"])
-        time = datetime(full_year, int(month), int(day), hour, minute, second).isoformat()
-        return datetime.fromisoformat(time + (head["zone"] or "").upper()).isoformat()
+        local = datetime(full_year, int(month), int(day), hour, minute, second).isoformat()
+        return datetime.fromisoformat(local + (head["zone"] or "").upper()).isoformat()
     except ValueError:
         return None
 
 
 def _hour(hour: int, half: str) -> int:
+    """The hour of 24. half: "a" or "p". Raises ValueError unless 1 <= hour <= 12."""
     if not 1 <= hour <= 12:
         raise ValueError(f"there is no {hour} {half}m")
     return hour % 12 + (12 if half.lower() == "p" else 0)
 
 
-# -- what goes into the store together, and what is there already --------------------------------
+# -- ids and batches of imported messages ---------------------------------------------------------
 
 
 def import_ids(
@@ -601,5 +626,6 @@ def _date(raw: Any, key: str, where: str) -> str:
         return to_utc(value)
     except ValueError as exc:
         raise InputError(
-            f"{where}: {key!r} is {value!r}; it must be a time such as 2025-01-14T19:05:00+00:00."
+            f"{where}: {key!r} is {shown(value)}; it must be a time such as "
+            "2025-01-14T19:05:00+00:00."
         ) from exc

@@ -1,9 +1,9 @@
-"""The write path: messages become turns, and facts are taken from them.
+"""The write path: messages become turns, and facts are extracted from the turns.
 
-A turn and its piece of pending work are committed together before the language model runs. Work on
-a piece ends in one transaction that applies the operations and drops the piece. If the model's
-answer cannot be parsed, or the process dies, the piece stays and is tried again. One process at a
-time works on pending pieces.
+A turn and its piece of pending work are committed together before the language model runs. One
+transaction then applies the operations of the piece and deletes it. If the model's answer cannot be
+parsed, or the process dies, the piece stays and is tried again. One process at a time works on
+pending pieces.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import wraps
+from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
@@ -25,7 +26,7 @@ from edgemem.errors import DimensionMismatch, StoreFull, StoreLocked
 from edgemem.inputs import NO_WORDS
 from edgemem.language import Statement, in_third_person, same_word
 from edgemem.pipeline.importers import IMPORT_ID
-from edgemem.pipeline.parts import expert_of
+from edgemem.pipeline.parts import engine_for
 from edgemem.results import (
     Change,
     Conflict,
@@ -52,32 +53,25 @@ from edgemem.store.writing import Transaction
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["EXTRACT", "Outdated", "Told", "added", "conclude", "conflicts", "imported_id"]
-__all__ += [
-    "is_searchable",
-    "nearest",
-    "pairs_to_extract",
-    "redone",
-    "retract",
-    "rewritten",
-    "said",
-]
-__all__ += ["stored_turn", "turn_memory", "unqueue", "work_off", "work_off_all"]
+__all__ = ["EXTRACT", "Draft", "Outdated", "add_change", "apply_facts", "conflicts", "imported_id"]
+__all__ += ["is_searchable", "nearest", "pairs_to_extract", "process_piece", "process_pieces"]
+__all__ += ["retract", "retried_if_outdated", "stored_turn", "text_to_embed", "text_update"]
+__all__ += ["turn_memory", "unqueue"]
 
 EXTRACT = "extract"
 NEAREST = 10  # Mem0's s: memories that a new fact is compared with
-_COMPARED = 50  # facts that are compared
+_COMPARED = 50  # facts that a statement is compared with (`conflicts`)
 _DENIED = 0.6  # share of the shorter fact's content words that a denial must share with the other
 _OPPOSITE: dict[Label, Label] = {"likes": "dislikes", "dislikes": "likes"}
-_FIRST_RETRY_S, _LAST_RETRY_S = 60.0, 86_400.0  # doubled from one failure to the next
+_FIRST_RETRY_S, _LONGEST_RETRY_S = 60.0, 86_400.0  # doubled from one failure to the next
 
 Vectors = NDArray[np.float32]
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Told(NamedTuple):
-    """What a memory is made of: a turn, or an image that came with it.
+class Draft(NamedTuple):
+    """A memory before its text is embedded: of a turn, or of an image that came with the turn.
 
     image: the image's description, None for a turn. picture: the image itself.
     """
@@ -104,24 +98,24 @@ def is_searchable(turn: StoredTurn, recalled: bool) -> bool:
     return turn.role in ("user", "assistant") and not recalled and turn.content != NO_WORDS
 
 
-def said(turn: StoredTurn | Message, image: str | None = None) -> str:
-    """The text to embed for a turn: its speaker and its words, or the description of an image."""
+def text_to_embed(turn: StoredTurn | Message, image: str | None = None) -> str:
+    """The speaker of a turn with its words, or with the description of an image (`image`)."""
     return search_text(image or turn.content, speaker=turn.name)
 
 
 def imported_id(import_id: object, scope: Scope, *what: object) -> str:
-    """The id of an imported turn or memory, the same on every device and at every time. So two
-    devices that import a file have it once after a sync, and what was erased is recognised.
+    """The id of an imported turn or memory, the same on every device and at every time.
 
-    import_id: the message's IMPORT_ID, or the memory's id elsewhere. what: gives the id of
-    something else that was made of the turn.
+    So two devices that import a file have it once after a sync, and what was erased is recognised.
+    import_id: the message's IMPORT_ID, or the memory's id in the other program. what: distinguishes
+    the memories that are made of the turn from the turn and from each other.
     """
     name = json.dumps([import_id, scope.user_id, scope.agent_id, scope.run_id, *what])
     return str(uuid.uuid5(uuid.NAMESPACE_OID, name))
 
 
-def _new_id(turn: StoredTurn, *what: object) -> str:
-    """The id of what is stored of a turn: random, unless the turn was imported (`imported_id`)."""
+def _memory_id(turn: StoredTurn, *what: object) -> str:
+    """The id of a memory of a turn: random, unless the turn was imported (`imported_id`)."""
     import_id = turn.metadata.get(IMPORT_ID)
     if turn.id != imported_id(import_id, turn.scope):
         return str(uuid.uuid4())
@@ -129,7 +123,7 @@ def _new_id(turn: StoredTurn, *what: object) -> str:
 
 
 def stored_turn(message: Message, scope: Scope, now: str, *, imported: bool = False) -> StoredTurn:
-    """A message as it goes into the store, with an id of its own. now: ISO-8601 UTC.
+    """A message as a turn, with an id. now: ISO-8601 UTC.
 
     imported: the id is made of the message's IMPORT_ID, if it has one.
     """
@@ -154,15 +148,14 @@ def turn_memory(
     *,
     image: str | None = None,
 ) -> NewMemory:
-    """The memory that makes a turn searchable, whatever is extracted from it later.
+    """The memory that makes a turn, or an image that came with it, searchable.
 
-    vectors: (c, dim) float32, of the text that `said` gives. metadata: of the whole call; the
-    message's own overrides it. image: the description of an image that came with the turn; then
-    the memory is the image's.
+    vectors: (c, dim) float32, of `text_to_embed`. metadata: of the whole call; the message's own
+    overrides it. image: the image's description; None makes the memory of the turn itself.
     """
     text = image or turn.content
     return NewMemory(
-        id=str(uuid.uuid4()) if image else _new_id(turn, "turn"),
+        id=str(uuid.uuid4()) if image else _memory_id(turn, "turn"),
         kind="image" if image else "turn",
         memory=text,
         search_text=search_text(text, speaker=turn.name, when=turn.timestamp),
@@ -176,7 +169,7 @@ def turn_memory(
     )
 
 
-def added(item: NewMemory) -> Change:
+def add_change(item: NewMemory) -> Change:
     """The ADD change that reports a stored memory."""
     return Change(
         id=item.id,
@@ -189,8 +182,8 @@ def added(item: NewMemory) -> Change:
     )
 
 
-def rewritten(memory: Memory, item: MemoryItem, text: str) -> dict[str, Any]:
-    """What `Transaction.update_memory` takes to give a memory another text."""
+def text_update(memory: Memory, item: MemoryItem, text: str) -> dict[str, Any]:
+    """The arguments of `Transaction.update_memory` that give a memory a new text."""
     speaker = None
     if item.kind in ("turn", "image"):
         speaker = next((turn.name for turn in memory.store.turns(item.sources).values()), None)
@@ -200,22 +193,22 @@ def rewritten(memory: Memory, item: MemoryItem, text: str) -> dict[str, Any]:
 
 
 class Outdated(Exception):
-    """A memory is no longer as it was read, so what was made of it must not be written."""
+    """A memory has changed since it was read, so nothing derived from it may be written."""
 
 
-def redone(write: Callable[P, R]) -> Callable[P, R]:
-    """A function that reads memories, embeds and writes; it begins anew if it raises Outdated.
+def retried_if_outdated(write: Callable[P, R]) -> Callable[P, R]:
+    """Decorates a function that reads memories, embeds and writes: on Outdated it is called again.
 
-    No transaction is open while it embeds, so somebody else may change the memories meanwhile.
+    No transaction is open while it embeds, so another writer may change the memories meanwhile.
     """
 
     @wraps(write)
-    def anew(*args: P.args, **kwargs: P.kwargs) -> R:
+    def retried(*args: P.args, **kwargs: P.kwargs) -> R:
         while True:
             with suppress(Outdated):
                 return write(*args, **kwargs)
 
-    return anew
+    return retried
 
 
 def pairs_to_extract(
@@ -234,19 +227,22 @@ def pairs_to_extract(
 # -- facts from stored turns -------------------------------------------------------------------
 
 
-def work_off_all(memory: Memory, pieces: Iterable[PendingItem]) -> list[Change]:
-    """Take facts from pending pieces; returns all changes. The caller holds the work lock."""
+def process_pieces(memory: Memory, pieces: Iterable[PendingItem]) -> list[Change]:
+    """Take facts from pending pieces; returns all changes. The caller holds the work lock.
+
+    Stops at a StoreLocked. The rest stays pending.
+    """
     changes: list[Change] = []
     for piece in pieces:
         try:
-            changes += work_off(memory, piece)
+            changes += process_piece(memory, piece)
         except StoreLocked:
-            break  # the pieces that are left stay pending
+            break
     return changes
 
 
 def unqueue(memory: Memory, tx: Transaction, gone: Iterable[MemoryItem]) -> None:
-    """Take the turns of deleted or edited memories out of the pending work."""
+    """Take the turns of memories that are being deleted or edited out of the pending work."""
     turns = {source for item in gone if item.kind == "turn" for source in item.sources}
     for piece in memory.pending() if turns else ():
         left = [turn for turn in piece.payload["turns"] if turn not in turns]
@@ -257,53 +253,52 @@ def unqueue(memory: Memory, tx: Transaction, gone: Iterable[MemoryItem]) -> None
 
 
 def retract(memory: Memory, tx: Transaction, old: MemoryItem, now: str) -> None:
-    """`unqueue` a memory's turn, and delete the facts that were taken from that turn alone."""
+    """`unqueue` the turn of a memory, and delete the facts that were taken from this turn alone."""
     unqueue(memory, tx, [old])
     for fact in memory.store.only_from(old.sources) if old.kind == "turn" else ():
         tx.delete_memory(fact.id, now)
 
 
-def work_off(memory: Memory, item: PendingItem) -> list[Change]:
+def process_piece(memory: Memory, piece: PendingItem) -> list[Change]:
     """Extract facts from pending turns and update the memories; returns the changes in order.
 
-    A failure is noted in the piece, with a time to try again. The caller holds the store's work
-    lock. Raises ModelNotFound when there is no model at all, and StoreError when no piece could be
-    worked off.
+    A failure is noted in the piece, with a time to try again. The caller holds the work lock.
+    Raises ModelNotFound if there is no model, and StoreError if no piece could be processed.
     """
     memory.engine  # noqa: B018  # without a model nothing is tried, and no attempt counted
     try:
-        return _extract_and_update(memory, item)
+        return _extract_and_update(memory, piece)
     except (StoreLocked, StoreFull, DimensionMismatch):
-        raise  # so would every other piece
+        raise  # every other piece would fail too
     except Exception as exc:  # one message must not stop those that come after it
         memory._parts.require_open()
-        wait = min(_FIRST_RETRY_S * 2.0 ** min(item.attempts, 30), _LAST_RETRY_S)
+        wait = min(_FIRST_RETRY_S * 2.0 ** min(piece.attempts, 30), _LONGEST_RETRY_S)
         due = datetime.now(UTC) + timedelta(seconds=wait)
         with memory.store.transaction() as tx:
-            # While the model read the turns, somebody else may have deleted them.
-            if any(left.id == item.id for left in memory.pending()):
+            # Another writer may have deleted the turns while the model read them.
+            if any(left.id == piece.id for left in memory.pending()):
                 error = f"{type(exc).__name__}: {exc}"[:500]
-                tx.fail_pending(item.id, error, to_utc(due))
+                tx.fail_pending(piece.id, error, to_utc(due))
         return []
 
 
-def _extract_and_update(memory: Memory, item: PendingItem) -> list[Change]:
-    turns = list(memory.store.turns(item.payload["turns"]).values())
-    engine = expert_of(memory, "extraction", memory.engine)
+def _extract_and_update(memory: Memory, piece: PendingItem) -> list[Change]:
+    turns = list(memory.store.turns(piece.payload["turns"]).values())
+    engine = engine_for(memory, "extraction", memory.engine)
     way = reader_of(engine, "extraction", memory.settings.reader)
     before = memory.settings.context_turns if way == "quote" else extraction.CONTEXT
     context: list[StoredTurn] = []
     if turns and before:
-        context = memory.store.recent_turns(item.scope, before=turns[0].id, limit=before)
+        context = memory.store.recent_turns(piece.scope, before=turns[0].id, limit=before)
         standing = memory.store.standing_turns([t.id for t in context])
         context = [t for t in context if t.id in standing]
     found = extraction.extract(
         engine, [_message(t) for t in turns], context=[_message(t) for t in context], reader=way
     )
-    return conclude(memory, item, context, turns, found)
+    return apply_facts(memory, piece, context, turns, found)
 
 
-def conclude(
+def apply_facts(
     memory: Memory,
     piece: PendingItem,
     context: Sequence[StoredTurn],
@@ -312,54 +307,54 @@ def conclude(
 ) -> list[Change]:
     """Update the memories by the facts of pending turns, and finish the piece; returns the changes.
 
-    context: the turns before them, from which a fact may take words (`Fact.also`).
+    found: the facts extracted from `turns`. context: the turns before these, from which a fact may
+    take words (`Fact.also`).
     """
     encoder = memory.encoder
     vectors = memory.embedder.embed_chunks([f.text for f in found]) if found else []
-    said = [*context, *turns]
+    shown = [*context, *turns]
     facts = []
     for number, (fact, chunks) in enumerate(zip(found, vectors, strict=True)):
-        its = [said[len(context) + i] for i in (fact.source, *fact.also)]
-        facts.append(_new_fact(piece, its, number, fact, chunks, encoder))
-    near = [_near(memory, new.item) for new in facts]
+        sources = [shown[len(context) + i] for i in (fact.source, *fact.also)]
+        facts.append(_new_fact(piece, sources, number, fact, chunks, encoder))
+    near = [_comparable(memory, new.item) for new in facts]
     ops = update.decide(
         memory.engine,
         [new.item.memory for new in facts],
-        [[update.Candidate(m.id, m.memory, s) for m, s in of_one] for of_one in near],
+        [[update.Candidate(m.id, m.memory, cosine) for m, cosine in pairs] for pairs in near],
         encoder,
         may_end=[fact.may_end for fact in found],
     )
-    compared = {m.id: m for of_one in near for m, _ in of_one}
+    compared = {item.id: item for pairs in near for item, _ in pairs}
     last_told = _last_told(memory, compared.values())
     changes: list[Change] = []
     with memory._writing() as tx:
-        # Somebody may have edited, ended or deleted one while the model read.
+        # Another writer may have edited, ended or deleted a memory while the model read.
         now = memory.store.get(list(compared))
-        known = {id: m for id, m in compared.items() if now.get(id) == m}
-        # Another device may have taken the same facts of an import, and they came by a sync. One
-        # that was edited, ended or deleted since stays so.
-        had = memory.store.get([new.item.id for new in facts], include_deleted=True)
+        unchanged = {id: item for id, item in compared.items() if now.get(id) == item}
+        # A sync may have brought the same facts of an import from another device. A fact that was
+        # edited, ended or deleted since stays so.
+        stored = memory.store.get([new.item.id for new in facts], include_deleted=True)
         for op, new in zip(ops, facts, strict=True):
-            if new.item.id in had:
-                continue
-            changes += _apply(tx, op, new, known, last_told, graph.version(encoder))
+            if new.item.id not in stored:
+                changes += _apply(tx, op, new, unchanged, last_told, graph.version(encoder))
         tx.finish_pending(piece.id)
     return changes
 
 
 def _new_fact(
     piece: PendingItem,
-    its: Sequence[StoredTurn],
+    sources: Sequence[StoredTurn],
     number: int,
     fact: extraction.Fact,
     vectors: Vectors,
     encoder: Encoder | None,
 ) -> _NewFact:
-    """A fact as it is stored, if the update adds it. its: the turns that tell it, the one that
-    says it first. number: its place among the piece's facts."""
-    turn = its[0]
+    """A fact as it may be stored. sources: the turns that tell it, first the one that says it.
+    number: its place among the piece's facts."""
+    turn = sources[0]
     item = NewMemory(
-        id=_new_id(turn, number, fact.text),
+        id=_memory_id(turn, number, fact.text),
         kind="fact",
         memory=fact.text,
         search_text=search_text(fact.text, when=fact.valid_from),
@@ -369,16 +364,19 @@ def _new_fact(
         metadata=piece.payload.get("metadata") or {},
         valid_from=fact.valid_from,
         expires_at=piece.payload.get("expires_at"),
-        sources=tuple(turn.id for turn in its),
+        sources=tuple(turn.id for turn in sources),
     )
-    words = " ".join(turn.content for turn in its)
-    told = graph.relations(encoder, fact.text, fact.valid_from, words, turn.timestamp)
-    return _NewFact(item, told, turn)
+    said = " ".join(turn.content for turn in sources)
+    related = graph.relations(encoder, fact.text, fact.valid_from, said, turn.timestamp)
+    return _NewFact(item, related, turn)
 
 
-def _near(memory: Memory, new: NewMemory) -> list[tuple[MemoryItem, float]]:
-    """The facts to compare a new one with. A scope without a user finds everybody's facts, but ends
-    nobody else's."""
+def _comparable(memory: Memory, new: NewMemory) -> list[tuple[MemoryItem, float]]:
+    """The facts to compare a new one with, each with its cosine, nearest first.
+
+    A scope without a user finds the facts of all users. Those are left out, so that no fact ends
+    that of another user.
+    """
     query = Query(new.memory, new.scope, kinds=frozenset({"fact"}), top_k=NEAREST)
     found = nearest(memory, query, new.vectors[0])
     return [(item, cosine) for item, cosine in found if item.user_id == new.scope.user_id]
@@ -389,7 +387,7 @@ def _message(turn: StoredTurn) -> Message:
 
 
 def nearest(memory: Memory, query: Query, vector: Vectors) -> list[tuple[MemoryItem, float]]:
-    """The memories with the largest cosines to a query's vector (dim,), with these; best first."""
+    """The memories nearest to a query's vector (dim,), each with its cosine, nearest first."""
     store, index = memory.store, memory.index
     refresh(store, index)
     rowids, cosines = index.nearest(query, vector)
@@ -402,28 +400,30 @@ def _apply(
     tx: Transaction,
     op: update.Op,
     new: _NewFact,
-    known: dict[str, MemoryItem],
-    told: Mapping[str, str],
-    reader: int,
+    replaceable: dict[str, MemoryItem],
+    last_told: Mapping[str, str],
+    graph_version: int,
 ) -> list[Change]:
-    """Write one operation. known: memories by id that no operation has replaced yet; one that is
-    replaced here is removed. told: when each was told last. reader: the version of the reader of
-    relations."""
+    """Write one operation; returns its changes.
+
+    replaceable: memories by id that no operation has replaced yet. A memory that this one replaces
+    is removed. last_told: when each was told last. graph_version: see `graph.version`.
+    """
     now = utc_now()
     item = replace(new.item, created_at=now)
 
     def add(item: NewMemory) -> Change:
         tx.add_memory(item, role=new.turn.role, actor_id=new.turn.name)
-        tx.set_relations(item.id, new.relations, reader)
-        return replace(added(item), by=op.by)
+        tx.set_relations(item.id, new.relations, graph_version)
+        return replace(add_change(item), by=op.by)
 
-    old = known.get(op.target) if op.target is not None else None
+    old = replaceable.get(op.target) if op.target is not None else None
     if old is None or (op.event != "DELETE" and _expires_before(old, item)):
         return [add(item)]
     if op.event == "NONE":
         return [changed(old, "NONE", old.updated_at, by=op.by)]
     if op.event == "UPDATE":
-        del known[old.id]
+        del replaceable[old.id]
         tx.update_memory(
             old.id,
             memory=item.memory,
@@ -433,18 +433,18 @@ def _apply(
             valid_from=item.valid_from,
             sources=item.sources,
         )
-        tx.set_relations(old.id, new.relations, reader)
+        tx.set_relations(old.id, new.relations, graph_version)
         return [changed(old, "UPDATE", now, text=item.memory, previous=old.memory, by=op.by)]
-    if new.turn.timestamp < told[old.id]:
+    if new.turn.timestamp < last_told[old.id]:
         # An older conversation, imported later: its fact had ended before it was stored.
-        return [add(replace(item, valid_to=_ended_at(item, old, told[old.id])))]
-    del known[old.id]
+        return [add(replace(item, valid_to=_ended_at(item, old, last_told[old.id])))]
+    del replaceable[old.id]
     ended_at = _ended_at(old, item, new.turn.timestamp)
     tx.invalidate(old.id, ended_at, at=now)
-    dropped = changed(old, "DELETE", now, by=op.by)
-    instead = add(item)
-    tx.end_relations(old.id, ended_at, instead.id)
-    return [dropped, instead]
+    ended = changed(old, "DELETE", now, by=op.by)
+    successor = add(item)
+    tx.end_relations(old.id, ended_at, successor.id)
+    return [ended, successor]
 
 
 def _expires_before(old: MemoryItem, new: NewMemory) -> bool:
@@ -455,20 +455,20 @@ def _expires_before(old: MemoryItem, new: NewMemory) -> bool:
 
 def _last_told(memory: Memory, items: Iterable[MemoryItem]) -> dict[str, str]:
     """When each memory was told last, by its id; when it was stored, if its turns are deleted."""
-    told = {}
+    last = {}
     for item in items:
         turns = memory.store.turns(item.sources).values()
-        told[item.id] = max((turn.timestamp for turn in turns), default=item.created_at)
-    return told
+        last[item.id] = max((turn.timestamp for turn in turns), default=item.created_at)
+    return last
 
 
-def _ended_at(old: MemoryItem | NewMemory, new: MemoryItem | NewMemory, told: str) -> str:
-    """When a fact ends that is contradicted by a new one, told at `told`.
+def _ended_at(old: MemoryItem | NewMemory, new: MemoryItem | NewMemory, told_at: str) -> str:
+    """When a fact ends that a new one, told at `told_at`, contradicts: when the new one begins.
 
-    It holds until the new one begins. A plan for a later day than `told` is off at once.
+    A plan for a later day than `told_at` ends at `told_at`.
     """
     began = old.valid_from or ""
-    return told if began > told else max(new.valid_from or told, began)
+    return told_at if began > told_at else max(new.valid_from or told_at, began)
 
 
 # -- what a statement contradicts --------------------------------------------------------------
@@ -477,9 +477,9 @@ def _ended_at(old: MemoryItem | NewMemory, new: MemoryItem | NewMemory, told: st
 def conflicts(memory: Memory, text: str, scope: Scope) -> list[Conflict]:
     """The facts of a scope that a statement contradicts, the most similar first; writes nothing.
 
-    Two facts contradict each other if they give somebody two targets of a relation that has one at
-    a time (lives_in), if they say that something is liked and disliked, or if one denies what the
-    other says. text: about somebody by name; the first person means the user.
+    Two facts contradict each other if they give somebody two targets of a relation with one target
+    at a time (lives_in), if they say that something is liked and disliked, or if one denies what
+    the other says. text: about somebody by name; the first person means the user.
     """
     statement = in_third_person(text, graph.USER)
     vector = memory.embedder.embed_query(statement)
@@ -488,23 +488,23 @@ def conflicts(memory: Memory, text: str, scope: Scope) -> list[Conflict]:
     said = Statement.of(statement)
     found = []
     for item, cosine in nearest(memory, query, vector):
-        label = _at_odds(new, relations_of(memory.store, [item.id], scope))
+        label = _contradicted_label(new, relations_of(memory.store, [item.id], scope))
         if label is not None or _denies(said, Statement.of(item.memory)):
             found.append(Conflict(**vars(item), score=max(0.0, cosine), label=label))
     return found
 
 
-def _at_odds(new: list[NewRelation], old: list[Relation]) -> Label | None:
-    """The label of a new relation that cannot hold together with an old one, or None."""
-    for one in new:
-        for other in old:
-            if one.source.name.casefold() != other.source.casefold():
-                continue
-            same = one.target.name.casefold() == other.destination.casefold()
-            if one.label == other.relationship and one.label in graph.FUNCTIONAL and not same:
-                return one.label
-            if _OPPOSITE.get(one.label) == other.relationship and same:
-                return one.label
+def _contradicted_label(new: list[NewRelation], old: list[Relation]) -> Label | None:
+    """The label of the first new relation that cannot hold together with an old one, or None."""
+    for one, other in product(new, old):
+        if one.source.name.casefold() != other.source.casefold():
+            continue
+        same_target = one.target.name.casefold() == other.destination.casefold()
+        same_label = one.label == other.relationship
+        if same_label and not same_target and one.label in graph.FUNCTIONAL:
+            return one.label
+        if same_target and _OPPOSITE.get(one.label) == other.relationship:
+            return one.label
     return None
 
 

@@ -1,7 +1,7 @@
-"""What a Memory works with: its models and its index, each loaded when it is first needed.
+"""The parts of a Memory: its models and its index, each loaded when it is first needed.
 
 Checks that the store's vectors are the embedder's. Drops the index and its files before an erase,
-because vectors reveal their texts. Predicts how large each part will be, for the memory limit
+because vectors reveal their texts. Predicts the size of each part, for the memory limit
 (budget.py). Knows no memories.
 """
 
@@ -29,6 +29,7 @@ from edgemem.errors import (
     StoreFull,
 )
 from edgemem.images.ocr import OCR_BYTES, Ocr
+from edgemem.inputs import shown
 from edgemem.language import is_other_language, is_other_script
 from edgemem.retrieval.index import CROSSOVER
 from edgemem.retrieval.search import QueryTokens, SearchIndex, refresh
@@ -54,7 +55,7 @@ from edgemem.store.database import work_lock
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["Parts", "expert_of", "predict"]
+__all__ = ["Parts", "engine_for", "predict"]
 
 _ENGLISH_ALONE = (
     f"a query is not in English, and the embedder {DEFAULT_EMBEDDER} knows English alone: it is "
@@ -63,7 +64,7 @@ _ENGLISH_ALONE = (
 )
 _JUDGE_CTX = 1024  # tokens; a question and the turns it may be answered from
 LIBRARIES_BYTES = 85_000_000
-"""Python, NumPy, llama.cpp, onnxruntime and the rest once imported, as measured."""
+"""Python, NumPy, llama.cpp, onnxruntime and the other libraries once imported, as measured."""
 DIM = 384  # the bundled embedder's, assumed while the store has no vectors
 _ROW_BYTES = 34  # the columns beside a vector
 _TEXT_BYTES = 400  # postings and the catalog, for a memory of some fifteen words
@@ -71,12 +72,12 @@ _LINK_BYTES = 148  # HNSW's links and labels (M = 16), beside its own copy of th
 _METRIC_NUMBERS = 9  # a fitted metric and its moments take so many bytes times dim²
 
 
-def expert_of(memory: Memory, stage: str, engine: Engine) -> Engine:
-    """The model that works for a stage: `engine`, or the bundled one if that alone has an expert.
+def engine_for(memory: Memory, stage: str, engine: Engine) -> Engine:
+    """The model for a stage: `engine`, or the bundled model if only that has an expert.
 
-    The bundled model's experts misread fewer messages than an instruct model without experts. They
-    take fewer facts, of which a smaller share is false, in a sixth of the time (bench/LOG.md,
-    2026-11-29). A model of HEEDS_PARAMS or more works by itself, and so does one too small to
+    The experts of the bundled model misread fewer messages than an instruct model without experts.
+    They extract fewer facts in a sixth of the time, and a smaller share is false (bench/LOG.md,
+    2026-11-29). A model of HEEDS_PARAMS or more works by itself, and so does a model too small to
     follow instructions.
     """
     able = experts.INSTRUCT_PARAMS <= engine.n_params < experts.HEEDS_PARAMS
@@ -92,8 +93,8 @@ def expert_of(memory: Memory, stage: str, engine: Engine) -> Engine:
 class Parts:
     """The store, engine, embedder and index of one Memory. Safe to use from several threads.
 
-    engine, embedder, token_embedder: None loads those that the settings name. An engine that was
-    given is not closed with the rest. plan: the parts that fit the memory limit; None without one.
+    engine, embedder, token_embedder: None loads those that the settings name. `close` does not
+    close an engine that was given. plan: the parts that fit the memory limit; None without a limit.
     Raises MemoryBudgetExceeded if they cannot fit, TypeError on a model's name in place of a model,
     and then closes the store.
     """
@@ -109,7 +110,10 @@ class Parts:
         for part, given in (("engine", engine), ("embedder", embedder)):
             if isinstance(given, str | Path):
                 store.close()
-                raise TypeError(f"{part} must be a loaded model; name a file in the settings")
+                raise TypeError(
+                    f"{part} is {shown(str(given))}; give a loaded model, or name a model in the "
+                    "settings"
+                )
         self.store, self.settings = store, settings
         self._engine, self._own_engine = engine, engine is None
         self._judge: Engine | None = None
@@ -122,10 +126,10 @@ class Parts:
         # Not to be taken inside a transaction: `index` holds it while it waits for the store.
         self._lock = threading.RLock()
         self.working = threading.Lock()  # for work_lock
-        self.looking = threading.Lock()  # one thread at a time reads images
+        self.reading_images = threading.Lock()  # one thread at a time reads images
         self.closed = False
-        self._warned = False  # whether _ENGLISH_ALONE was given
-        # Where the files of the index and of the metrics lie, if they are there.
+        self._warned = False  # of a query in another language
+        # The paths of the index and of the metrics, which may not exist yet; None in memory.
         self.index_file = self.metric_file = None
         if (path := store.path) is not None:
             self.index_file = path.with_name(path.name + ".hnsw")
@@ -142,14 +146,15 @@ class Parts:
             mmap_large_blocks()
             try:
                 dim = int(store.meta("embedder_dim") or DIM)
-                told = predict(settings, store.counts(), dim, engine)
-                self.plan = admit(self._choice, told, limit)
+                bytes_of = predict(settings, store.counts(), dim, engine)
+                self.plan = admit(self._choice, bytes_of, limit)
                 self._choice = self.plan.choice
             except BaseException:
                 store.close()
                 raise
 
     def require_open(self) -> None:
+        """Raises StoreError if `close` was called."""
         if self.closed:
             name = self.store.path or ":memory:"
             raise StoreError(f"the store {name} is closed; open it again")
@@ -183,11 +188,11 @@ class Parts:
             return self.settings.mmproj != NO_MODEL if engine is None else engine.sees
 
     def judge(self) -> Engine | None:
-        """The bundled model with its experts, loaded beside another model that converses.
+        """The bundled model with its experts, loaded beside the model that converses.
 
-        Its expert has learned to answer from memory in few words, and to refuse what no memory
-        tells. None if the model or its experts are not installed, if there is a memory limit, or if
-        the settings `reader` or `experts` are not the defaults. Raises ModelError.
+        Its expert answers from memory in few words, and refuses what no memory tells. None if the
+        model or its experts are not installed, if there is a memory limit, or if the settings
+        `reader` or `experts` are not the defaults. Raises ModelError.
         """
         s = self.settings
         with self._lock:
@@ -206,7 +211,7 @@ class Parts:
             return self._judge if self._judge.expert("generation") else None
 
     def any_embedder(self) -> Embedder:
-        """The embedding model, whether or not the store holds its vectors. Errors as `engine`."""
+        """The embedding model, even if the store has another's vectors. Errors as `engine`."""
         with self._lock:
             self.require_open()
             if self._embedder is None:
@@ -235,11 +240,8 @@ class Parts:
             return self._encoder
 
     def token_embedder(self) -> TokenEmbedder | None:
-        """The model of careful retrieval; None where the settings or a memory limit leave it out,
-        or it is not installed.
-
-        Raises ModelError if its file is damaged.
-        """
+        """The model of careful retrieval. None if the settings or a memory limit leave it out, or
+        if it is not installed. Raises ModelError if its file is damaged."""
         with self._lock:
             self.require_open()
             if self._token_embedder is None and self._choice.careful:
@@ -264,7 +266,7 @@ class Parts:
             return self._ocr
 
     def drop_ocr(self) -> None:
-        """Free the memory of the OCR; call it when no image waits."""
+        """Free the memory of the OCR; call it when no image is pending."""
         with self._lock:
             self._ocr = None
         trim_heap()
@@ -279,17 +281,18 @@ class Parts:
             return self._image_embedder
 
     def query_vector(self, query: str) -> NDArray[np.float32] | None:
-        """A query's vector, (dim,) of length 1.
+        """A query's vector, (dim,) of length 1. Raises ModelError if it is not finite.
 
-        If the embedder is the bundled one, which knows English alone: None for a query in another
-        script, and a warning at the first query in another language.
+        The bundled embedder knows only English: with it, a query in another script has no vector
+        (None), and the first query in another language gives a warning.
         """
         embedder = self.any_embedder()
         if not embedder.model_id.startswith(f"{DEFAULT_EMBEDDER}@"):
             vector = embedder.embed_query(query)
             if not np.isfinite(vector).all():
                 raise ModelError(
-                    f"the embedder {embedder.model_id} gave a vector that is not finite"
+                    f"the embedder {embedder.model_id} gave a vector that is not finite for a "
+                    "query; set another `embedder`, and run `edgemem reindex`"
                 )
             return vector
         if is_other_language(query) and not self._warned:
@@ -337,8 +340,8 @@ class Parts:
             return self._index
 
     def drop_prompts(self) -> None:
-        """Drop the engines' cached prompts. An engine whose answer this thread still reads keeps
-        them."""
+        """Drop the engines' cached prompts, but not those of an engine whose answer this thread is
+        still reading."""
         with self._lock:
             engines = self._engine, self._judge
         for engine in engines:
@@ -369,9 +372,9 @@ class Parts:
         with self._lock:
             if self.closed:
                 return
-            self.closed = True  # nothing is loaded any more
+            self.closed = True  # from here on no part is loaded
             index, engine, judge = self._index, self._engine, self._judge
-        # Without the lock: a thread in the middle of an answer may wait for it.
+        # Without the lock, as a thread that streams an answer may wait for it.
         try:
             self._save_index(index)
         except StoreError:
@@ -394,7 +397,7 @@ class Parts:
             return
         with work_lock(self.store.path, self.working, 0.0) as mine:
             if mine:
-                refresh(self.store, index)  # in the lock: what was erased must not come back
+                refresh(self.store, index)  # inside the lock, so that nothing erased is saved
                 model_id, vault, generation = embedder.model_id, self.store.vault, index.generation
                 index.vectors.save(file, generation=generation, model_id=model_id, vault=vault)
                 index.save_metrics(metric_file, model_id=model_id, vault=vault)
@@ -417,13 +420,13 @@ def predict(
     """A function from a choice to the bytes of each part that a Memory with these settings loads.
 
     counts: the store's; dim: of its vectors. engine: one that the caller has loaded; it is counted,
-    but cannot be turned down. A model that is not installed counts 0. Raises ModelError or
-    AdapterError on a file that cannot be read, and so may the function.
+    but cannot be turned down. A model that is not installed counts 0. This function and the
+    returned one raise ModelError or AdapterError on a file that cannot be read.
     """
-    files: dict[bool, Path] = {}  # by whether they are tuned
+    files: dict[bool, Path] = {}  # the model's file, by whether it is tuned
     mmproj: Path | None = None
     loaded: Choice | None = None
-    adapters = embedder = encoder = tokens = looks = 0
+    adapters = embedder = encoder = token_embedder = image_embedder = 0
     with suppress(ModelNotFound):
         if engine is not None:
             files, mmproj = dict.fromkeys((True, False), engine.path), engine.mmproj
@@ -441,11 +444,11 @@ def predict(
             encoder = encoder_bytes(models.find(settings.embedder))
     with suppress(ModelNotFound):
         if settings.image_embedder != NO_MODEL:
-            looks = image_embedder_bytes(settings.image_embedder)
+            image_embedder = image_embedder_bytes(settings.image_embedder)
     with suppress(ModelNotFound):
-        tokens = token_embedder_bytes(models.find(TOKEN_MODEL))
+        token_embedder = token_embedder_bytes(models.find(TOKEN_MODEL))
 
-    def parts(choice: Choice) -> dict[str, int]:
+    def parts_bytes(choice: Choice) -> dict[str, int]:
         return {
             "libraries": LIBRARIES_BYTES,
             **(engine_bytes(files[choice.tuned], mmproj, loaded or choice) if files else {}),
@@ -453,12 +456,12 @@ def predict(
             "embedder": embedder,
             "workspace": WORKSPACE_BYTES if embedder else 0,
             "encoder": encoder,
-            "token_embedder": tokens if choice.careful else 0,
-            "image_embedder": looks,
+            "token_embedder": token_embedder if choice.careful else 0,
+            "image_embedder": image_embedder,
             "index": index_bytes(counts["vectors"], dim, choice.vectors),
         }
 
-    return parts
+    return parts_bytes
 
 
 def index_bytes(n: int, dim: int, vectors: str) -> int:
@@ -470,7 +473,7 @@ def index_bytes(n: int, dim: int, vectors: str) -> int:
 
 
 def _adapter_bytes(setting: str, base: Path) -> int:
-    """Bytes of the experts that will be loaded into a model: those of their files."""
+    """Bytes of the experts that will be loaded into a model, as large as their files."""
     chosen = experts.chosen_set(setting, base)
     files = [] if chosen is None else [chosen.folder / a.file for a in chosen.adapters]
     return sum(file.stat().st_size for file in files if file.is_file())

@@ -139,8 +139,8 @@ def search(
 
 
 def _of_year(hits: Sequence[Hit], year: int) -> list[Hit]:
-    """The hits that are of a year; none if they are far below the best: what comes every year is
-    told of each time in the same words."""
+    """The hits of a year; none if they are far below the best hit. What recurs every year is told
+    in the same words each time."""
     near = any(_is_of(hit, year) for hit in within(hits, _OF_THE_BEST))
     return [hit for hit in hits if _is_of(hit, year)] if near else []
 
@@ -169,8 +169,8 @@ def _seconds(when: str) -> float:
 def _said_once(
     memory: Memory, hits: Sequence[Hit], fit: Callable[[Hit], tuple[bool, float]]
 ) -> list[Hit]:
-    """The hits, but of the turns in which somebody says the same words only the one that fits most,
-    in the place of the best."""
+    """The hits; of turns in which one speaker says the same words, only the one that fits most, at
+    the place of the best of them."""
     times = Counter(hit.memory for hit in hits)
     again = [id for hit in hits if times[hit.memory] > 1 for id in hit.sources]
     turns = memory.store.turns(again) if again else {}
@@ -185,8 +185,8 @@ def _said_once(
 
 
 def _as_searched(text: str) -> str:
-    """The plain form of a text, and those of its own words that are not in it: what was typed in
-    haste may be looked for among memories of either kind."""
+    """The plain form of a text, with the words of the text that its plain form lacks. So a hasty
+    query finds both hasty and plain memories."""
     plain = language.plain(text)
     if plain == text:
         return text
@@ -225,15 +225,15 @@ def recall(
     """At most `most` sentences to answer a question from; none if nothing relevant may be shown.
 
     hits: of a search, best first. Text that only asks is always left out.
-    whole: give an expert whole turns, relevant or not: it says itself if they do not answer. Turns
-    that are far less probable than the best one are left out, and an assistant's long turn is cut
-    to its sentences nearest to the question.
+    whole: return whole turns, relevant or not, for an expert, which says itself if they do not
+    answer. Turns far less probable than the best one are left out, and an assistant's long turn is
+    cut to the sentences nearest to the question.
     ended: keep sentences that have been contradicted since, for a reader that tells by the days
-    what holds. A message in haste is one sentence, and dropping it would drop all that it tells.
-    They are also kept if the question is about the past.
+    what holds. A hasty message is one sentence, and dropping it would drop all that it tells. A
+    question about the past keeps them too.
     Order: the newest whole turn comes last, as an expert takes the last of two that contradict each
-    other; for a question about the past the best one does. The best sentence comes last, or the
-    newest if the question asks for now.
+    other; for a question about the past the best turn comes last. Of sentences the best comes last,
+    or the newest if the question asks for now.
     """
     found = evidence_of(memory, None if ended else question, hits, assistants=True)
     found = found[:_MAX_EVIDENCE]
@@ -269,13 +269,13 @@ def _calls_off(hit: Hit, plan: Evidence) -> bool:
 
 
 def near_misses(memory: Memory, question: str, hits: Sequence[Hit]) -> tuple[Evidence, ...]:
-    """What stands below a refusal: those of the `quotes` that have a word of the question."""
+    """The quotations below a refusal: those of the `quotes` that share a word with the question."""
     asked = language.content_words(question)
     return tuple(e for e in quotes(memory, question, hits) if language.share(asked, e.text) > 0)
 
 
 def clock(memory: Memory, question: str, said_at: str) -> tuple[Evidence, ...]:
-    """The present day and time as evidence, if a question is about them: no memory tells them."""
+    """The present day and time as evidence if a question is about them, as no memory tells them."""
     now = local_time(said_at)
     today = f"Today is {language.day_text(now, named=True)}, and the time is {now[11:16]}."
     asked, told = memory.embedder.embed([question, today])
@@ -283,8 +283,8 @@ def clock(memory: Memory, question: str, said_at: str) -> tuple[Evidence, ...]:
 
 
 def _shortened(memory: Memory, question: str, found: Sequence[Evidence]) -> list[Evidence]:
-    """Evidence in which the assistant's turns are cut to their parts nearest to the question, and
-    left out if they have none of these."""
+    """The evidence, with the assistant's turns cut to the parts nearest to the question. A turn
+    without such a part is left out."""
     told = [(i, part) for i, e in enumerate(found) if e.is_reply for part in parts(e.text)]
     if not told:
         return list(found)
@@ -304,8 +304,8 @@ def _shortened(memory: Memory, question: str, found: Sequence[Evidence]) -> list
 def listed(
     memory: Memory, question: str, hits: Sequence[Hit]
 ) -> tuple[str, tuple[Evidence, ...]] | None:
-    """The item of an assistant's list that a question asks for by its place, and who told it; None
-    if it asks for none, or no reply has such a list."""
+    """The item of an assistant's list that a question asks for by its place, and its evidence. None
+    if the question asks for none, or if no reply has such a list."""
     place = language.place_asked(question)
     if place is None:
         return None
@@ -314,13 +314,13 @@ def listed(
     for evidence in (e for e in found if e.is_reply):
         by_list: dict[int, list[Part]] = {}
         for part in parts(evidence.text):
-            by_list.setdefault(part.of, []).append(part)
+            by_list.setdefault(part.list_number, []).append(part)
         by_list.pop(0, None)
         lists += ((evidence, items) for items in by_list.values())
     lists = [(e, items) for e, items in lists if len(items) >= max(_SHORTEST, place)]
     if not lists:
         return None
-    texts = [f"{items[0].under}: {joined(items)}" for _, items in lists]
+    texts = [f"{items[0].head}: {joined(items)}" for _, items in lists]
     asked = _answered(memory, [evidence for evidence, _ in lists])
     near = nearness(memory, question, texts, before=[asked.get(e, "") for e, _ in lists])
     evidence, items = lists[int(near.argmax())]
@@ -330,7 +330,7 @@ def listed(
 
 
 def _answered(memory: Memory, found: Sequence[Evidence]) -> dict[Evidence, str]:
-    """What the assistant's turns among the evidence answer: the user's turn before each."""
+    """The user's turn before each of the assistant's turns among the evidence."""
     store = memory.store
     ids = {e: e.source.sources[0] for e in found if e.is_reply and e.source and e.source.sources}
     asked: dict[str, str] = {}
@@ -350,8 +350,8 @@ def nearness(
 ) -> NDArray[np.float32]:
     """(n,) float32, how near each text is to a question, by the cosine and by shared words.
 
-    most: embed only so many texts, those that share most words; the others are at -inf. before:
-    what each text answers; it counts as well.
+    most: embed only so many texts, those that share most words; the others get -inf. before: the
+    message that each text answers, which counts too.
     """
     asked = language.content_words(question)
     said = [f"{b} {text}" for b, text in zip(before, texts, strict=True)] if before else texts
@@ -413,7 +413,7 @@ def sources(shown: Sequence[Evidence]) -> tuple[Hit, ...]:
 
 
 def changed(memory: Memory, shown: Sequence[Evidence]) -> frozenset[Evidence]:
-    """The evidence whose memory was edited, ended or deleted after it was found, or has expired."""
+    """The evidence whose memory has expired, or was edited, ended or deleted since it was found."""
     now = memory.store.get([e.source.id for e in shown if e.source is not None])
     time = utc_now()
 
@@ -444,11 +444,11 @@ def telling(messages: Sequence[Message]) -> list[Evidence]:
 def notes(
     memory: Memory, hits: Sequence[Hit], *, most: int, seen: Collection[str] = ()
 ) -> tuple[Evidence, ...]:
-    """What an instruct model is shown of the hits: at most `most` whole turns, oldest first.
+    """The notes for an instruct model from the hits: at most `most` whole turns, oldest first.
 
-    A turn with facts that have been contradicted since is shown and marked (`Evidence.over`): the
-    model sees which one is meant. seen: texts that the conversation has already; they are left out.
-    So are hits that are far less probable than the best one: they cost time and distract the model.
+    A turn with facts that have been contradicted since is kept and names them (`Evidence.over`).
+    seen: texts that are already in the conversation; they are left out. Hits far less probable than
+    the best one are left out too, as they cost time and distract the model.
     """
     near = within(hits, FAR_LESS, least=_LEAST)
     found = evidence_of(memory, None, near)
@@ -461,11 +461,11 @@ def known(
     fits: Callable[[Sequence[Evidence]], bool],
     seen: Collection[str] = (),
 ) -> tuple[Evidence, ...]:
-    """What every answer of a scope may need, as much as fits, oldest first.
+    """The evidence that any answer in a scope may need, as much as fits, oldest first.
 
-    A search finds what resembles a message, but advice, a letter or a summary also needs what does
-    not. So the newest facts alternate with those that last, of each kind in turn. fits: whether so
-    much evidence fits. seen: texts that the conversation has already.
+    A search finds what resembles a message, but advice, a letter or a summary also needs facts that
+    do not. So the newest facts alternate with lasting ones, of each kind in turn. fits: whether so
+    much evidence fits. seen: texts that are already in the conversation.
     """
     newest = memory.store.list(scope, kinds={"fact"})[::-1][:_NEWEST]
     facts = [Hit.of(item, 0.0) for item in newest]
@@ -606,14 +606,15 @@ def _round_robin(*rows: Iterable[Hit]) -> Iterator[Hit]:
 def evidence_of(
     memory: Memory, question: str | None, hits: Sequence[Hit], *, assistants: bool = False
 ) -> list[Evidence]:
-    """What the hits say, in their order: where possible in the words of their turns.
+    """The hits as evidence, in their order, if possible in the words of their turns.
 
-    A fact gives its own text if it was edited (by a person: with the day of that), or if its turns
-    were deleted, edited or contradicted since. An edited turn gives its new text, a contradicted
-    one the sentences that still hold. A sentence that a person has corrected is never given.
-    question: None keeps all sentences, and names the contradicted facts in `Evidence.over`; a
-    question about the past keeps them, too. assistants: also give the turns of an assistant without
-    a name; a chat's own answers are never among the hits.
+    A fact has its own text if it was edited (with the day of the edit if a person made it), or if
+    its turns were deleted, edited or contradicted since. An edited turn has its new text. A
+    contradicted turn has the sentences that still hold. A sentence that a person has corrected is
+    always left out.
+    question: None keeps contradicted sentences, and names the contradicted facts in
+    `Evidence.over`; a question about the past keeps them too. assistants: whether the turns of an
+    assistant without a name are included; a chat's own answers are never among the hits.
     """
     ids = [id for hit in hits for id in hit.sources]
     known = memory.store.turns(ids)
@@ -657,8 +658,9 @@ def _asks_of_past(question: str) -> bool:
 
 
 def _one_line(text: str) -> str:
-    """The lines of an image's text in one. A line nearly as long as the longest runs on into the
-    next, as in a letter, and so does one before a small letter; any other ends its sentence."""
+    """The lines of an image's text as one line. A line runs on into the next if it is nearly as
+    long as the longest, as in a letter, or if the next begins with a small letter. Any other line
+    ends its sentence."""
     first, *rest = text.splitlines() or [""]
     full = max(_LETTER, _RUNS_ON * max(map(len, rest), default=0))
     one, last = first, ""
@@ -670,7 +672,7 @@ def _one_line(text: str) -> str:
 
 
 def _answers_old(memory: Memory, turn: StoredTurn) -> bool:
-    """Whether an assistant's turn answers one with invalid facts, which it may repeat."""
+    """Whether an assistant's turn answers a turn with invalid facts, which it may repeat."""
     before = memory.store.recent_turns(turn.scope, before=turn.id, limit=1)
     return bool(memory.stale_turns(said.id for said in before))
 
@@ -678,8 +680,8 @@ def _answers_old(memory: Memory, turn: StoredTurn) -> bool:
 def _holding(text: str, over: Sequence[str]) -> str:
     """The sentences of a message that still hold when facts taken from it (`over`) no longer do.
 
-    For each fact the sentence with most of its words is dropped, with those that lean on it ("It
-    has two rooms."). If no sentence has any of its words, the whole message is dropped.
+    For each fact the sentence with most of its words is dropped, with the sentences that refer back
+    to it ("It has two rooms."). If no sentence has any of its words, the whole message is dropped.
     """
     if not over:
         return text

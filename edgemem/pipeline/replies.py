@@ -2,7 +2,7 @@
 
 A person's turn is short. An assistant's is long and in Markdown, and one line of it answers a
 question: the seventh of twelve items, a price under a heading, a row of a table. Such a line says
-little without its head, so each part knows it.
+little without its head, so each part has it.
 """
 
 from __future__ import annotations
@@ -24,36 +24,47 @@ _BLOCK = 240  # characters of short lines that belong together, as an address do
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """text: in one line, without marks. under: the head that it stands under, or "". place: in its
-    list or table, from 1; 0 in none. of: the number of that list in the reply."""
+    """A sentence, a list item, or a row of a table.
+
+    text: in one line, without marks. head: the heading, paragraph or item that it stands under, or
+    "". place: in its list or table, from 1; 0 in none. list_number: of that list or table in the
+    reply, from 1; 0 for none.
+    """
 
     text: str
-    under: str = ""
+    head: str = ""
     place: int = 0
-    of: int = 0
+    list_number: int = 0
 
     @property
     def whole(self) -> str:
-        """The text under its head: "Budget: Influencers: $2,000"."""
-        return f"{self.under}: {self.text}" if self.under else self.text
+        """The text after its head: "Budget: Influencers: $2,000"."""
+        return f"{self.head}: {self.text}" if self.head else self.text
 
 
 @dataclass(slots=True)
 class _List:
+    """An open list. place: of the present item, whose first paragraph is `item`."""
+
     number: int
     place: int
-    under: str
-    item: str = ""  # the first paragraph of the present item
+    head: str
+    item: str = ""
 
 
 @dataclass(slots=True)
 class _Reading:
-    """What is read of a reply so far. head: waits for what it is the head of."""
+    """The state of reading a reply.
+
+    head: the last one. used: whether a part stands under it. lists: the open lists, the outermost
+    first. last: the last ordered list at the top, which "2." may continue after a paragraph. count:
+    of lists and tables so far.
+    """
 
     head: str = ""
     used: bool = True
     lists: list[_List] = field(default_factory=list)
-    last: _List | None = None  # the last ordered list at the top: "2." may go on after a paragraph
+    last: _List | None = None
     count: int = 0
 
 
@@ -63,7 +74,7 @@ def _markdown() -> MarkdownIt:
 
 
 def parts(reply: str) -> list[Part]:
-    """The parts of a reply in Markdown, in their order. Heads are no parts of their own.
+    """The parts of a reply in Markdown, in order. A head with parts under it is no part itself.
 
     >>> [part.whole for part in parts("**Budget**\\n- Influencers: $2,000\\n- Posters: $300")]
     ['Budget: Influencers: $2,000', 'Budget: Posters: $300']
@@ -72,27 +83,27 @@ def parts(reply: str) -> list[Part]:
 
 
 def joined(told: Sequence[Part]) -> str:
-    """Parts of one reply as a text, each head once."""
-    text, under = "", ""
+    """Parts of one reply as a text; successive parts under one head have it once."""
+    text, head = "", ""
     for part in told:
-        one = part.text if part.under == under else part.whole
-        text, under = f"{text} {one}{'' if one[-1] in '.!?' else '.'}", part.under
+        said = part.text if part.head == head else part.whole
+        text, head = f"{text} {said}{'' if said[-1] in '.!?' else '.'}", part.head
     return text.strip()
 
 
 def _read(tokens: list[Token]) -> Iterator[Part]:
-    now, titles, row, rows = _Reading(), list[str](), list[str](), 0
+    state, titles, row, rows = _Reading(), list[str](), list[str](), 0
     for before, token in zip([None, *tokens], tokens, strict=False):
         opened = before.type if before else ""
         match token.type:
             case "bullet_list_open" | "ordered_list_open":
-                now.lists.append(_begun(now, token))
+                state.lists.append(_opened_list(state, token))
             case "bullet_list_close" | "ordered_list_close":
-                ended = now.lists.pop()
-                now.last = ended if not now.lists and token.type[0] == "o" else now.last
+                ended = state.lists.pop()
+                state.last = ended if not state.lists and token.type[0] == "o" else state.last
             case "list_item_open":
-                now.lists[-1].place += 1
-                now.lists[-1].item = ""
+                state.lists[-1].place += 1
+                state.lists[-1].item = ""
             case "tr_open":
                 row = []
             case "inline" if opened in ("th_open", "td_open"):
@@ -102,64 +113,65 @@ def _read(tokens: list[Token]) -> Iterator[Part]:
             case "tr_close":
                 cells = (f"{t}: {c}" if t else c for t, c in zip(titles, row, strict=False) if c)
                 rows += 1
-                yield Part("; ".join(cells), _under(now), rows, now.count)
+                yield Part("; ".join(cells), _head(state), rows, state.count)
             case "table_open":
                 titles, rows = [], 0
-                now.count += 1
+                state.count += 1
             case "inline" if opened == "heading_open":
-                yield from _headed(now, " ".join(_lines(token)))
+                yield from _set_head(state, " ".join(_lines(token)))
             case "inline":
-                yield from _paragraph(now, token)
+                yield from _paragraph(state, token)
             case "fence" | "code_block" | "html_block":
-                under = _under(now)
-                yield from (Part(line.strip(), under) for line in token.content.splitlines())
+                head = _head(state)
+                yield from (Part(line.strip(), head) for line in token.content.splitlines())
             case _:
                 pass
-    yield from _headed(now, "")
+    yield from _set_head(state, "")
 
 
-def _begun(now: _Reading, token: Token) -> _List:
+def _opened_list(state: _Reading, token: Token) -> _List:
+    """A new list, or the last one if its numbers continue."""
     first = int(token.attrs.get("start", 1)) if token.type[0] == "o" else 1
-    if not now.lists and first > 1 and now.last and now.last.place == first - 1:
-        return now.last  # it goes on
-    now.count += 1
-    return _List(now.count, first - 1, _under(now))
+    if not state.lists and first > 1 and state.last and state.last.place == first - 1:
+        return state.last
+    state.count += 1
+    return _List(state.count, first - 1, _head(state))
 
 
-def _under(now: _Reading) -> str:
-    """The head of what stands here."""
-    if now.lists and now.lists[-1].item:
-        return now.lists[-1].item
-    now.used = True
-    return now.head
+def _head(state: _Reading) -> str:
+    """The head of the next part, which counts as used from now on."""
+    if state.lists and state.lists[-1].item:
+        return state.lists[-1].item
+    state.used = True
+    return state.head
 
 
-def _headed(now: _Reading, head: str) -> Iterator[Part]:
-    """A new head. The one before, if nothing stands under it, is a part."""
-    if not now.used:
-        yield Part(now.head)
-    now.head, now.used = head.rstrip(" :"), not head
+def _set_head(state: _Reading, head: str) -> Iterator[Part]:
+    """Set a new head. The one before becomes a part if nothing stands under it."""
+    if not state.used:
+        yield Part(state.head)
+    state.head, state.used = head.rstrip(" :"), not head
 
 
-def _paragraph(now: _Reading, token: Token) -> Iterator[Part]:
+def _paragraph(state: _Reading, token: Token) -> Iterator[Part]:
     lines = _lines(token)
     text = " ".join(lines)
-    if now.lists:
-        of = now.lists[-1]
-        if of.item:
-            yield from (Part(one, of.item) for one in _split(lines))
+    if state.lists:
+        inner = state.lists[-1]
+        if inner.item:
+            yield from (Part(sentence, inner.item) for sentence in _split(lines))
         elif text:
-            of.item = text.rstrip(" :")
-            yield Part(of.item, of.under, of.place, of.number)
+            inner.item = text.rstrip(" :")
+            yield Part(inner.item, inner.head, inner.place, inner.number)
     elif len(text) <= _HEAD and (text.endswith(":") or _is_bold(token)):
-        yield from _headed(now, text)
+        yield from _set_head(state, text)
     else:
-        under = _under(now)
-        yield from (Part(one, under) for one in _split(lines))
+        head = _head(state)
+        yield from (Part(sentence, head) for sentence in _split(lines))
 
 
 def _split(lines: list[str]) -> list[str]:
-    """Sentences; short lines that end no sentence stay together."""
+    """The sentences of lines; short lines without an end of a sentence stay together."""
     block = ", ".join(lines)
     if len(lines) > 1 and len(block) <= _BLOCK and not any(line[-1] in ".!?" for line in lines):
         return [block]
@@ -167,6 +179,7 @@ def _split(lines: list[str]) -> list[str]:
 
 
 def _is_bold(token: Token) -> bool:
+    """Whether all of an inline token is bold."""
     inner = [child.type for child in token.children or () if child.type != "text" or child.content]
     return (
         len(inner) > 2

@@ -1,10 +1,10 @@
-"""The memories that answer a question within a budget of tokens, with what joins them (MemAdapter).
+"""The memories that answer a question within a budget of tokens, linked by names (MemAdapter).
 
-A search says how probable it is that a memory answers. A memory that shares a name with a better
+The score of a memory is the probability that it answers. A memory that shares a name with a better
 one may be the next step to the answer ("my sister is married to Joachim", "Joachim works in
 Innsbruck"). So it becomes a child of the better memory, and inherits a share of its worth. The
-question is the root of this tree. The subtree at the root that is worth most within the budget is
-found exactly (rooted prize-collecting).
+question is the root of this tree. The subtree at the root with the largest worth within the budget
+is found exactly (rooted prize-collecting).
 Source: MemAdapter 2.2.1 and B.1 (nodes, edges, the confidence; every line a subset of what is
 stored). Departs from it: the nodes are memories, and no model writes lines, so none is invented.
 
@@ -40,8 +40,8 @@ _LONG = 24  # tokens; a longer memory is cut to the sentences with most of the q
 def subgraph(memory: Memory, question: str, budget: int, **where: Any) -> Subgraph:
     """The evidence for a question, its whole text within `budget` tokens of the embedder.
 
-    where: scope and time, as `Memory.search` takes them. Facts that are no longer valid are left
-    out, unless the question is about the past. Returns an empty Subgraph if nothing fits. Raises as
+    where: scope and time, as `Memory.search` takes them. Facts that no longer hold are left out,
+    unless the question is about the past. Returns an empty Subgraph if nothing fits. Raises as
     `search`.
     """
     count = memory.embedder.count_tokens
@@ -74,11 +74,11 @@ def subgraph(memory: Memory, question: str, budget: int, **where: Any) -> Subgra
 def tree(
     scores: Sequence[float], joined: dict[tuple[int, int], str]
 ) -> tuple[list[float], list[int | None]]:
-    """The worth of each memory, and its parent; None: the question itself.
+    """The worth of each memory, and its parent; None if the parent is the question.
 
-    joined: pairs (i, j), each also as (j, i), that share a name. Memories are settled by falling
-    worth, as in Dijkstra's algorithm. The parent of a memory is the one worth most of those that
-    are joined with it and settled before it.
+    joined: the pairs that share a name, both (i, j) and (j, i). Memories are settled by falling
+    worth, as in Dijkstra's algorithm. The parent of a memory is the worthiest memory joined with it
+    that was settled before.
     """
     worth = list(scores)
     parents: list[int | None] = [None] * len(scores)
@@ -96,10 +96,10 @@ def tree(
 def best_subtree(
     worth: Sequence[float], costs: Sequence[int], parents: Sequence[int | None], room: int
 ) -> list[int]:
-    """The memories worth most together whose costs fit the room, none without its parent.
+    """The memories with the largest total worth whose costs fit the room, none without its parent.
 
-    Exact: a knapsack along the tree in preorder. After a memory that is taken comes the next one;
-    after a memory that is not, the first one past its subtree. Cost O(n · room).
+    Exact: a knapsack along the tree in preorder. A memory that is taken is followed by the next
+    one; a memory that is not taken, by the first one past its subtree. Cost O(n · room).
     """
     order: list[int] = []
     after: dict[int, int] = {}
@@ -134,7 +134,7 @@ def best_subtree(
 
 def _joined(found: Sequence[Evidence]) -> dict[tuple[int, int], str]:
     """The pairs of evidence that share a name, both (i, j) and (j, i), with the name. The names of
-    the user and of the speakers join nothing."""
+    the user and of the speakers do not count."""
     speaking = {*words(USER), *(word for e in found for word in words(e.speaker or ""))}
     names = [proper_names(evidence.text) - speaking for evidence in found]
     said = [{*words(evidence.text)} for evidence in found]
@@ -148,8 +148,8 @@ def _joined(found: Sequence[Evidence]) -> dict[tuple[int, int], str]:
 
 
 def _shortened(question: str, evidence: Evidence, count: Callable[[str], int]) -> Evidence:
-    """The evidence without its questions, which tell nothing. Of a long text the sentences are kept
-    that have most of the question's words; among equals, those with most content words."""
+    """The evidence without questions, which tell nothing. A long text keeps the sentences with most
+    of the question's words; among equals, those with most content words."""
     text = plain(evidence)
     parts = [part for part in sentences(text) if not is_question(part)]
     asked = content_words(question)

@@ -1,4 +1,4 @@
-"""One turn of a chat: what was said, what was decided about it, and the answers that need no model.
+"""One turn of a chat: what was said, how it is to be answered, and the answers without a model.
 
 Knows the stages' fixed answers; no Memory, no prompt.
 """
@@ -16,7 +16,7 @@ from edgemem.runtime.vocabulary import Pixels
 from edgemem.stages import generation
 from edgemem.stages.intent import TASKS, Intent, Want
 
-__all__ = ["Decided", "Turn", "Way", "as_read", "without_model"]
+__all__ = ["AnswerPlan", "Turn", "Way", "plain_text", "without_model"]
 
 Way = Literal["answer", "converse", "quote"]
 """How a message is answered. answer: by an expert for short answers. converse: in a conversation.
@@ -25,9 +25,11 @@ quote: by a model that can do neither; it quotes what was said, and makes small 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A turn as it was said. shown: its text as the model read it, notes included; None if that is
-    what was said. notes: those beside it. tells: whether the turn tells something that no search
-    finds, as it is not stored. wants: what it wants.
+    """A turn of the conversation.
+
+    said: as it was said. shown: its text as the model was shown it, with notes; None if that is
+    what was said. notes: those shown with it. tells: whether the turn tells something that no
+    search finds, as it is not stored. wants: what it wants.
     """
 
     said: Message
@@ -37,40 +39,40 @@ class Turn:
     wants: Want | None = None
 
     @property
-    def read(self) -> Message:
-        """The message as the model read it."""
+    def as_shown(self) -> Message:
+        """The message as the model was shown it."""
         return self.said if self.shown is None else replace(self.said, content=self.shown)
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
-    """A message, and what was decided about it before it is answered.
+class AnswerPlan:
+    """A message, and how it is to be answered.
 
-    read: the text as it is answered from memory, with chat spellings written out. hits: what the
-    search found. evidence: the memories to answer from. unknown: the answer if no memory tells.
-    pixels: images that the message is about, for a model that sees. photos: the memories of these
-    images. counted: an answer computed from the days of the evidence. answered: an expert's answer,
-    which replaces the conversing model's.
+    plain: the text with chat spellings written out. hits: what the search found. evidence: the
+    memories to answer from. refusal: the answer if no memory tells. pixels: images that the message
+    is about, for a model that sees. image_hits: the memories of these images. computed: an answer
+    computed from the days, or taken from a list, of the evidence. expert_answer: replaces that of
+    the conversing model.
     """
 
     text: str
-    read: str
+    plain: str
     said_at: str
     hits: SearchResults
     way: Way
     intent: Intent
     evidence: tuple[Evidence, ...]
     options: Options
-    unknown: str
-    pixels: tuple[Pixels, ...]
-    photos: tuple[Hit, ...]
-    counted: str = ""
-    answered: Generation | None = None
+    refusal: str
+    pixels: tuple[Pixels, ...] = ()
+    image_hits: tuple[Hit, ...] = ()
+    computed: str = ""
+    expert_answer: Generation | None = None
 
     @property
     def context(self) -> tuple[Hit, ...]:
         """The memories that the answer is made from."""
-        return self.photos or recall.sources(self.evidence)
+        return self.image_hits or recall.sources(self.evidence)
 
     @property
     def nothing_known(self) -> bool:
@@ -78,34 +80,33 @@ class Decided:
         return self.intent.wants in ("recall", "overview") and not self.evidence
 
 
-def as_read(text: str) -> str:
-    """A message as it is answered from memory: with its chat spellings written out."""
+def plain_text(text: str) -> str:
+    """A message with its chat spellings written out, as it is answered from memory."""
     return language.plain(text)
 
 
-def without_model(asked: Decided, instructions: str, *, free: bool) -> str | None:
+def without_model(plan: AnswerPlan, instructions: str, *, free: bool) -> str | None:
     """An answer that needs no call of the conversing model, or None.
 
     instructions: the caller's, which may say who the assistant is. free: whether the model sums up
     in its own words; one below HEEDS_PARAMS would omit and invent.
     """
-    wants, shown = asked.intent.wants, asked.evidence
-    converses = asked.way == "converse"
+    wants, tells, shown = plan.intent.wants, plan.intent.tells, plan.evidence
+    converses = plan.way == "converse"
     if wants == "erase":
-        return generation.ERASES_NOTHING if asked.intent.tells else generation.NOR_KEEPS
+        return generation.ERASES_NOTHING if tells else generation.KEEPS_AND_ERASES_NOTHING
     if wants == "self" and not (converses and instructions):
         return generation.ABOUT_ITSELF
     if wants == "act" and not (converses and instructions):
-        keeps = asked.intent.tells
-        return generation.DOES_NOTHING_BUT_KEEPS if keeps else generation.DOES_NOTHING
-    if asked.counted:
-        return asked.counted
+        return generation.DOES_NOTHING_BUT_KEEPS if tells else generation.DOES_NOTHING
+    if plan.computed:
+        return plan.computed
     if wants == "overview" and shown and not (free and converses):
         return generation.quoted(shown)
-    if asked.answered is not None:
-        return asked.answered.text
-    if asked.nothing_known and not converses:
-        return asked.unknown
+    if plan.expert_answer is not None:
+        return plan.expert_answer.text
+    if plan.nothing_known and not converses:
+        return plan.refusal
     if converses:
         return None
     if wants in TASKS and shown:

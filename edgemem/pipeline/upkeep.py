@@ -24,7 +24,7 @@ from edgemem import vault as vaults
 from edgemem.budget import Plan
 from edgemem.cachefile import replacing
 from edgemem.errors import InputError, StoreCorrupt, StoreFull
-from edgemem.inputs import holds_nul, of_type
+from edgemem.inputs import holds_nul, of_type, shown
 from edgemem.pipeline.ingest import EXTRACT
 from edgemem.results import Aligned, to_utc
 from edgemem.retrieval import alignment as alignments
@@ -49,9 +49,9 @@ _log = logging.getLogger(__name__)
 Vectors = NDArray[np.float32]
 Item = TypeVar("Item")
 BATCH = 64
+"""Items that are embedded or read in one batch."""
 PAIRS = 1000
-"""Texts that are embedded anew, so that the vectors of all others can be mapped (bench/LOG.md,
-2026-11-25)."""
+"""Texts that `align` embeds anew, to map the vectors of all others (bench/LOG.md, 2026-11-25)."""
 _TIMES = (
     "timestamp", "taken_at", "created_at", "updated_at", "valid_from", "valid_to", "expires_at",
     "deleted_at", "next_try_at",
@@ -63,7 +63,7 @@ def batched(
 ) -> Iterator[Sequence[Item]]:
     """BATCH items at a time; after each batch, on_progress is called with (done, total).
 
-    done: how many were done before these, which counts in both.
+    done: how many other items were done before; they count in both.
     """
     for start in range(0, len(items), BATCH):
         batch = items[start : start + BATCH]
@@ -97,19 +97,22 @@ def export_jsonl(
 
 
 def _of_user(rows: Iterable[dict[str, Any]], user_id: str) -> Iterator[dict[str, Any]]:
-    """The rows of an export that are a user's own, or hang on a memory of theirs."""
+    """The rows of an export that are a user's own, or that belong to a memory of the user.
+
+    Memories come before the rows that belong to them.
+    """
     mine: set[str] = set()
     for row in rows:
         if row["type"] == "image":
             row["memories"] = [link for link in row["memories"] if link["memory_id"] in mine]
-            if row["memories"]:
-                yield row
+            wanted = bool(row["memories"])
         elif "memory_id" in row:
-            if row["memory_id"] in mine:
-                yield row
-        elif row["user_id"] == user_id:
-            if row["type"] == "memory":
+            wanted = row["memory_id"] in mine
+        else:
+            wanted = row["user_id"] == user_id
+            if wanted and row["type"] == "memory":
                 mine.add(row["id"])
+        if wanted:
             yield row
 
 
@@ -132,7 +135,7 @@ def _sealed_lines(store: Store, lines: Iterable[str]) -> Iterator[str]:
 def opened_lines(
     lines: Iterable[str], vault: Vault | None, passphrase: str | None = None
 ) -> Iterator[str]:
-    """The lines of an export, opened if they are sealed. vault: that of the importing store.
+    """The lines of an export, decrypted if they are sealed. vault: that of the importing store.
 
     passphrase: opens an export of another vault. Raises VaultLocked, or InputError on a line that
     was changed.
@@ -155,7 +158,7 @@ def opened_lines(
             "The export was encrypted, and the store that it is imported into is not: "
             "`edgemem vault lock` encrypts it."
         )
-    yield "\n"  # so that lines keep their numbers
+    yield "\n"  # so that the rows keep their line numbers
     for number, line in enumerate(lines, 1):
         try:
             row = vault.unseal(base64.b64decode(line), f"export {number}").decode()
@@ -262,7 +265,7 @@ def _lines(file: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 
 def _row(line: str, number: int) -> dict[str, Any]:
-    """One row, with its times in the store's own form. The store checks the other columns."""
+    """The row of a line, with its times as the store has them. The store checks all else."""
     try:
         row = json.loads(line)
         nul = holds_nul(row)
@@ -288,7 +291,7 @@ def _row(line: str, number: int) -> dict[str, Any]:
                 row[name] = to_utc(value)
             except ValueError as exc:
                 raise InputError(
-                    f"line {number}: {name} is {value!r}; give ISO-8601 text such as "
+                    f"line {number}: {name} is {shown(value)}; give ISO-8601 text such as "
                     "2024-05-01T10:00:00.000+00:00"
                 ) from exc
     return row
@@ -338,8 +341,8 @@ def align(
         mapped = alignment.map(np.concatenate([held[id] for id, _ in left]))
         ends = np.cumsum([len(held[id]) for id, _ in left])
         made.update(zip(left, np.split(mapped, ends[:-1]), strict=True))
-    all_ = _replace_vectors(store, embedder, made, aligned_from=before)
-    return Aligned(len(left), all_ - len(left))
+    total = _replace_vectors(store, embedder, made, aligned_from=before)
+    return Aligned(len(left), total - len(left))
 
 
 def sample_of(items: Sequence[Item], dim: int, other_dim: int) -> list[Item]:
@@ -379,7 +382,7 @@ def _replace_vectors(
         tx.set_meta("embedder_model", embedder.model_id)
         tx.set_meta("embedder_dim", str(embedder.dim))
         tx.set_meta("aligned_from", aligned_from)
-        # Other writers wait now. What they stored since `made` was computed is little.
+        # Other writers wait for this transaction. They stored little since `made` was computed.
         items = list(store.search_texts().items())
         made.update(_embedded(embedder, [item for item in items if item not in made]))
         for item in items:
@@ -394,10 +397,10 @@ def embed_tokens(
     since: int = 0,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Give the memories that lack token vectors theirs, one transaction for each batch.
+    """Embed the tokens of memories that lack token vectors, one transaction for each batch.
 
-    embedder: None, as if retrieval is fast, does nothing. since: only memories that were written in
-    this generation or later. A search scores a memory without them by its other features.
+    embedder: None (retrieval is fast) does nothing. since: only memories written in this generation
+    or later. A search scores a memory without token vectors by its other features.
     """
     if embedder is None:
         return
@@ -417,10 +420,10 @@ def read_relations(
     *,
     limit: int | None = None,
 ) -> None:
-    """Read the relations of facts that this reader has not read, one transaction for each batch.
+    """Read the relations of facts that this version has not read, one transaction for each batch.
 
-    These are facts stored by an earlier version, and facts that an erase or an import left without
-    relations. limit: at most so many facts, the oldest.
+    These facts were read by an earlier version, or an erase or an import left them without
+    relations. limit: at most so many facts, the oldest first.
     """
     version = graph.version(encoder)
     facts = unread_facts(store, version, limit)
@@ -430,9 +433,9 @@ def read_relations(
             for id, text, start, said, told_at in batch
         ]
         with store.transaction() as tx:
-            alive = tx.unread(version, [id for id, _ in made])
+            unread = tx.unread(version, [id for id, _ in made])
             for id, relations in made:
-                if id in alive:
+                if id in unread:
                     tx.set_relations(id, relations, version)
 
 
@@ -442,7 +445,7 @@ def doctor(
     plan: Plan | None,
     erased: bool | Mapping[str, Any] = False,
 ) -> dict[str, Any]:
-    """What is in a store, what is wrong with it, and what is pending, as JSON-able values.
+    """What is in a store, what is wrong with it, and what is pending, as values for JSON.
 
     plan: what the memory limit has turned down. erased: see `Memory.doctor`.
     """

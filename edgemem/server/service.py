@@ -36,7 +36,7 @@ from edgemem.errors import (
 )
 from edgemem.inputs import shown
 from edgemem.memory import Memory
-from edgemem.pipeline import looking
+from edgemem.pipeline import image_memories
 from edgemem.pipeline.ingest import EXTRACT
 from edgemem.results import utc_now
 
@@ -454,7 +454,7 @@ class Service:
         memory = self.memory
         try:
             waiting = memory.store.pending(EXTRACT, due_before=utc_now(), limit=1)
-            if waiting or looking.waits(memory):
+            if waiting or image_memories.caption_waits(memory):
                 memory.process_pending(1)
                 return 0.0
         except EdgememError:

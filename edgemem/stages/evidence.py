@@ -1,7 +1,7 @@
 """How evidence is written for a model: its day, its speaker, its words.
 
-Each task orders the lines in its own way; this module decides what a line contains.
-`compression/layout.py` recognises `head` by `language.HEAD`, so the two change together.
+Each stage orders the lines in its own way; this module decides what a line contains.
+`compression/layout.py` recognises `head` by `language.HEAD`, so they change together.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def quotation(evidence: Evidence) -> str:
 
 
 def shown_text(evidence: Evidence) -> str:
-    """`plain` with single quotes for double ones, which would end the quotation in `line`."""
+    """`plain` with single quotes for double ones, which would end the quotation of `line`."""
     return plain(evidence).replace('"', "'")
 
 
@@ -48,7 +48,7 @@ def plain(evidence: Evidence) -> str:
 
 
 def own_words(evidence: Evidence) -> str:
-    """The text in one line for a person who reads its day beside it: "today" stays, and all other
+    """The text in one line for a reader who sees its day beside it: "today" stays, and all other
     relative dates are written out."""
     text = " ".join(evidence.text.split()).lstrip("-*• ")
     if not evidence.when:

@@ -6,15 +6,14 @@ Shown a pair at once, it attributed many facts to the wrong speaker (bench/LOG.m
 facts must be grounded, so that no invention is stored: enough of their words must occur in what the
 expert was shown, and no fact may turn its message round ("Sam's wife is ill" into "User's wife").
 
-A base model of 135 M parameters has not learned it, so without an expert the stage departs from
-the paper in three ways (bench/LOG.md has what each gave; `bench/stages.py` measures the stage):
+A base model of 135 M parameters has not learned the task, so without an expert the stage departs
+from the paper in three ways (bench/LOG.md has what each gave; `bench/stages.py` measures them):
 
 - worked examples follow the line (their KV is computed once and cached);
-- the model reads one sentence at a time, without the sentences that ask, greet or only speak of
-  the other person. The schema makes the fact begin with the speaker's name. A speaker without a
-  name gets a common one, as the model writes badly about "User";
-- three quarters of a fact's content words must occur in its sentence (the model's favourite
-  invention is a favourite colour).
+- the model reads one sentence at a time, but no sentence that asks, greets or only speaks of the
+  other person. The schema makes the fact begin with the speaker's name. A speaker without a name
+  gets a common one, as the model writes badly about "User";
+- three quarters of a fact's content words must occur in its sentence, as the model invents.
 
 An instruct model reads one message at a time as an expert does, but through its chat template and
 after worked examples. Its facts must be grounded too.
@@ -161,26 +160,9 @@ def extract(
     parsed (the caller keeps the turn in `pending`), ModelError as the engine does.
     """
     reader = reader or reader_of(engine, "extraction")
-    if reader != "quote":
-        return _without_repetitions(_by_message(engine, messages, context, reader))
-    facts: list[Fact] = []
-    before = "".join(f"{label(m)}: {m.content}\n" for m in context)
-    for source, message in enumerate(messages):
-        for sentence in _standing(language.unquoted(message.content))[:MAX_SENTENCES]:
-            if not worth_reading(sentence):
-                continue
-            name = _prompt_name(message, sentence)
-            answer = engine.generate(
-                f"{PROMPT}\n\n{_SHOTS}{before}{name}: {sentence}\n",
-                max_tokens=_MAX_TOKENS,
-                schema=schema(name),
-                stage="extraction",
-            )
-            for text in parse(answer.text, cut=answer.finish_reason == "length"):
-                if _is_quoted(text, name, sentence):
-                    text = label(message).join(re.split(rf"\b{name}\b", text))
-                    facts.append(_dated(text, sentence, source, message.timestamp))
-    return _without_repetitions(facts)
+    if reader == "quote":
+        return _without_repetitions(_by_sentence(engine, messages, context))
+    return _without_repetitions(_by_message(engine, messages, context, reader))
 
 
 def expert_target(facts: Sequence[str]) -> str:
@@ -188,12 +170,40 @@ def expert_target(facts: Sequence[str]) -> str:
     return json.dumps({"facts": list(facts)}, ensure_ascii=False)
 
 
+def _by_sentence(
+    engine: Engine, messages: Sequence[Message], context: Sequence[Message]
+) -> list[Fact]:
+    """The facts that a base model reads in one sentence at a time."""
+    facts: list[Fact] = []
+    before = "".join(f"{label(m)}: {m.content}\n" for m in context)
+    told = (
+        (source, message, sentence)
+        for source, message in enumerate(messages)
+        for sentence in _standing(language.unquoted(message.content))[:MAX_SENTENCES]
+        if worth_reading(sentence)
+    )
+    for source, message, sentence in told:
+        name = _prompt_name(message, sentence)
+        answer = engine.generate(
+            f"{PROMPT}\n\n{_SHOTS}{before}{name}: {sentence}\n",
+            max_tokens=_MAX_TOKENS,
+            schema=schema(name),
+            stage="extraction",
+        )
+        for text in parse(answer.text, cut=answer.finish_reason == "length"):
+            if _is_quoted(text, name, sentence):
+                text = label(message).join(re.split(rf"\b{name}\b", text))
+                facts.append(_dated(text, sentence, source, message.timestamp))
+    return facts
+
+
 def _by_message(
     engine: Engine, messages: Sequence[Message], context: Sequence[Message], reader: Reader
 ) -> list[Fact]:
+    """The grounded facts that an expert or an instruct model reads in one message at a time."""
     facts: list[Fact] = []
+    by_expert = reader == "expert"
     for reading in readings(messages, context):
-        by_expert = reader == "expert"
         answer = engine.generate(
             reading.prompt if by_expert else _instructed(reading),
             max_tokens=_MESSAGE_TOKENS,
@@ -205,14 +215,14 @@ def _by_message(
             if by_expert and _log_p(answer, text) < _LIKELY:
                 continue
             shown = as_shown(text, reading)
-            found = None if shown is None else _grounded(shown, reading)
+            grounded = None if shown is None else _grounded(shown, reading)
             said = reading.message
-            if found is None or language.misreads(found[0], said.content, label(said)):
+            if not grounded or language.misreads(grounded[0], said.content, label(said)):
                 continue
             own = _share_unquoted(text, messages[reading.source], reading)
             if own >= _UNQUOTED:
-                fact = _dated(*found, reading.source, said.timestamp)
-                facts.append(replace(fact, also=_lenders(text, reading), may_end=own == 1))
+                fact = _dated(*grounded, reading.source, said.timestamp)
+                facts.append(replace(fact, also=_suppliers(text, reading), may_end=own == 1))
     return facts
 
 
@@ -262,8 +272,8 @@ def _prompt_name(message: Message, sentence: str) -> str:
 def _dated(text: str, sentence: str, source: int, said_at: str) -> Fact:
     """A `Fact` with relative dates written out.
 
-    A fact without a date takes its sentence's, if there is just one: where the fact repeats its
-    words, else at the end.
+    A fact without a date takes the date of its sentence, if the sentence has only one. The date
+    replaces its words in the fact; if they are not there, it is added at the end.
     """
     local = local_time(said_at)
     resolved, begins = language.absolute(text, local)
@@ -309,28 +319,29 @@ def as_shown(fact: str, reading: Reading) -> str | None:
 def _grounded(fact: str, reading: Reading) -> tuple[str, str] | None:
     """An expert's fact, about the right person, and its sentence; None if the fact is dropped.
 
-    A fact is dropped as invented unless some of its words are the message's and more of them were
-    shown. A fact about another person is dropped if that person said more of it before. A sentence
-    in the first person is about the speaker, even if the expert named another person.
+    A fact is dropped as invented unless at least _OWN of its words are the message's and at least
+    _SHOWN of them were shown. A fact about another person is dropped if that person said more of it
+    before. A sentence in the first person is about the speaker, even if the expert named another
+    person.
     """
     message, speaker = reading.message, label(reading.message)
     named = _named(reading)
     new = [w for w in language.content_words(fact) if w not in named]
     shown = _words([*reading.before, message])
-    own = _held(new, _words([message]))
-    if not new or own < _OWN * len(new) or _held(new, shown) < _SHOWN * len(new):
+    own = _count_said(new, _words([message]))
+    if not new or own < _OWN * len(new) or _count_said(new, shown) < _SHOWN * len(new):
         return None
     if {w for w in new if w.isdigit()} - shown:
         return None
     parts = pieces(message.content) or [message.content]
-    sentence = max(parts, key=lambda part: _held(new, language.words(part)))
+    sentence = max(parts, key=lambda part: _count_said(new, language.words(part)))
     if _puts_another_right(reading) and re.match(rf"{re.escape(speaker)}\b", fact):
         return None
     others = reading.names - {speaker}
     other = next((o for o in others if re.match(rf"{re.escape(o)}\b", fact)), None)
     if other is None or re.search(rf"\b{re.escape(speaker)}\b", fact):
         return fact, sentence
-    if _held(new, _words(m for m in reading.before if label(m) == other)) > own:
+    if _count_said(new, _words(m for m in reading.before if label(m) == other)) > own:
         return None
     for said in (sentence, message.content):
         if language.is_of_speaker(said) and not (
@@ -349,14 +360,14 @@ def _puts_another_right(reading: Reading) -> bool:
     return bool(own) and not any(language.is_of_speaker(m.content) for m in (*own, reading.message))
 
 
-def _lenders(fact: str, reading: Reading) -> tuple[int, ...]:
-    """Indices of the earlier messages that have words of a fact which its own message lacks."""
+def _suppliers(fact: str, reading: Reading) -> tuple[int, ...]:
+    """Indices of the earlier messages that supply words of a fact which its own message lacks."""
     own = _named(reading) | _words([reading.message])
-    lent = [w for w in language.content_words(fact) if not language.same_word(w, own)]
+    missing = [w for w in language.content_words(fact) if not language.same_word(w, own)]
     return tuple(
-        place
-        for place, message in zip(reading.places, reading.before, strict=True)
-        if place != reading.source and _held(lent, _words([message]))
+        index
+        for index, message in zip(reading.places, reading.before, strict=True)
+        if index != reading.source and _count_said(missing, _words([message]))
     )
 
 
@@ -370,8 +381,8 @@ def _share_unquoted(fact: str, message: Message, reading: Reading) -> float:
         return 1.0
     named = _named(reading)
     new = [w for w in language.content_words(fact) if w not in named]
-    held = _held(new, _words([message]))
-    return _held(new, _words([outside])) / held if held else 1.0
+    held = _count_said(new, _words([message]))
+    return _count_said(new, _words([outside])) / held if held else 1.0
 
 
 def _is_quoted(fact: str, speaker: str, sentence: str) -> bool:
@@ -382,7 +393,7 @@ def _is_quoted(fact: str, speaker: str, sentence: str) -> bool:
     new = [w for w in language.content_words(fact) if w not in language.words(speaker)]
     if not all(language.same_word(w, said) for w in language.owned_by(speaker, fact)):
         return False  # a possession that was not said: "Kim's wife" in a fact from "I sold the car"
-    quoted = bool(new) and _held(new, said) >= _QUOTED * len(new)
+    quoted = bool(new) and _count_said(new, said) >= _QUOTED * len(new)
     return quoted and language.denies_alike(fact, new, sentence)
 
 
@@ -392,12 +403,12 @@ def _words(messages: Iterable[Message], names: Collection[str] = ()) -> set[str]
 
 
 def _named(reading: Reading) -> set[str]:
-    """The words of the names of all who speak."""
+    """The words of the speakers' names."""
     return {word for name in reading.names for word in language.words(name)}
 
 
-def _held(content: Sequence[str], said: Collection[str]) -> int:
-    """How many of the words were said, in whatever form."""
+def _count_said(content: Sequence[str], said: Collection[str]) -> int:
+    """How many of the words were said, in any form."""
     return sum(language.same_word(word, said) for word in content)
 
 
@@ -406,10 +417,11 @@ def _held(content: Sequence[str], said: Collection[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One question to an expert. source: index of the message that `message` is, or is part of.
+    """A message as an expert reads it, or a portion of a long one.
 
-    before: the earlier messages shown with it; the last may be what the message itself says before
-    it takes that back. places: their indices, negative in the context. names: of all who speak.
+    source: index of the message. before: the earlier messages shown with it; the last may be what
+    the message itself says before it takes that back. places: their indices, negative for those of
+    the context. names: of all speakers.
     """
 
     source: int
@@ -427,7 +439,8 @@ class Reading:
     def talk(self) -> str:
         """A line for each message, with absolute dates; the facts come from the last one.
 
-        It ends with whom the facts are about: a small model does not look that far back for a name.
+        It ends with the person whom the facts are about, as a small model does not look that far
+        back for a name.
         """
         lines = [f"{label(m)}: {line(m, self.names)}\n" for m in (*self.before, self.message)]
         if self.before:
@@ -436,11 +449,11 @@ class Reading:
 
 
 def readings(messages: Sequence[Message], context: Sequence[Message] = ()) -> list[Reading]:
-    """The questions to an expert: one for each message, unless it only asks.
+    """What an expert reads: each message, unless it only asks.
 
-    Each shows the CONTEXT messages before, if they are of the same talk. A long message becomes
-    several questions, on portions of whole sentences. A sentence that is taken back is only shown
-    before the one that does so, as if that were the next message. context: as `extract` takes it.
+    The CONTEXT messages before are shown with it, if they are of the same talk. A long message
+    becomes several readings of whole sentences. A sentence that is taken back is only shown before
+    the one that does so, as if that were the next message. context: as in `extract`.
     """
     said = [*context, *messages]
     names = frozenset(label(m) for m in said)
@@ -490,7 +503,7 @@ def _standing(text: str) -> list[str]:
 def worth_reading(sentence: str) -> bool:
     """Whether a sentence may hold a fact about its speaker.
 
-    These may not: a question, fewer than three words, talk about the other person alone. A sentence
+    A question may not, nor fewer than three words, nor talk about the listener alone. A sentence
     without "I" or "we" needs a name, a number, or at least six words.
     """
     count = len(language.words(sentence))
@@ -502,10 +515,12 @@ def worth_reading(sentence: str) -> bool:
 
 
 def label(message: Message) -> str:
+    """The speaker of a message as a prompt shows it: the name, else the role ("User")."""
     return message.name or message.role.capitalize()
 
 
 def pieces(text: str) -> list[str]:
+    """The sentences of a text without asides, each of at most _MAX_SENTENCE_CHARS."""
     out: list[str] = []
     for sentence in language.sentences(_ASIDE.sub(" ", _itemised(text))):
         while len(sentence) > _MAX_SENTENCE_CHARS:
@@ -540,7 +555,7 @@ def _is_of_one_talk(earlier: Message, later: Message) -> bool:
 
 
 def _end_of(message: Message) -> Message:
-    """The last sentences of a message, in which it asks what the next one answers."""
+    """The last sentences of a message: they ask what the next message answers."""
     if len(message.content) <= _PORTION_CHARS:
         return message
     kept = ""

@@ -1,14 +1,13 @@
 """Stage 3, generation: a question and recalled memories in, a short answer out.
 
 A small base model answers best when it completes a text, which any GGUF can do. Its prompt has two
-worked examples of how short an answer is, then what was said and when, the most relevant last. The
-examples' KV is computed once and cached in a file for other processes. The answer must be a run of
-words of what was shown, so the model can neither invent one nor take it from the examples
+worked examples with short answers, then what was said and when, the most relevant last. The KV of
+the examples is computed once and cached in a file for other processes. The answer must be a run of
+words of what was shown, so that the model neither invents one nor takes it from the examples
 (bench/LOG.md has what was tried).
 An expert has learned the task: it needs no examples, reads whole turns, and answers in its words.
-The answer that it would write first is often wrong where its second is right. So one of its
-likeliest answers is taken, by its probability and by how near the question is to the words around
-the answer in the memories.
+Its first answer is often wrong where its second is right. So one of its likeliest answers is taken,
+by its probability and by how near the question is to the words around the answer in the memories.
 `reply` has small talk and the answers of an instruct model.
 
 Knows memories as evidence; knows nothing of the store or of how they were found.
@@ -30,10 +29,10 @@ from edgemem.runtime.engine import Engine, Generation, Prompt, Stream
 from edgemem.runtime.generation import Options
 from edgemem.stages.evidence import day_of, line, own_words, shown_text
 
-__all__ = ["ABOUT_ITSELF", "BEARING", "DOES_NOTHING", "DOES_NOTHING_BUT_KEEPS", "ERASES_NOTHING"]
-__all__ += ["FOR_A_TEXT", "KNOWS_LITTLE", "NEAREST", "NOR_KEEPS", "NOTHING_FOUND", "NOT_KNOWN"]
-__all__ += ["TOLD", "UNSEEN", "answer", "confirms", "expert_prompt", "expert_target", "quoted"]
-__all__ += ["reliable", "unsure"]
+__all__ = ["ABOUT_ITSELF", "BEARING", "CHECK_THIS", "DOES_NOTHING", "DOES_NOTHING_BUT_KEEPS"]
+__all__ += ["ERASES_NOTHING", "FOR_A_TEXT", "KEEPS_AND_ERASES_NOTHING", "NEAREST", "NOTHING_FOUND"]
+__all__ += ["NOT_KNOWN", "TOLD", "UNSEEN", "answer", "confirms", "expert_prompt", "expert_target"]
+__all__ += ["quoted", "reliable", "unsure"]
 
 NOTHING_FOUND = "I don't know: I found no answer to that in my memory."
 
@@ -49,16 +48,16 @@ ERASES_NOTHING = (
     "I erase nothing myself: find what I should forget where the app shows memories, and erase it "
     "there (in the terminal: /forget)."
 )
-NOR_KEEPS = f"I did not keep this message. {ERASES_NOTHING}"
-"""The answers to a request to forget. No message alone erases anything. The first is for a message
-that is kept, because it also tells something."""
+KEEPS_AND_ERASES_NOTHING = f"I did not keep this message. {ERASES_NOTHING}"
+"""The answers to a request to forget, as no message alone erases anything. ERASES_NOTHING is for a
+message that is kept because it also tells something."""
 
 DOES_NOTHING = "I can't do that: I only talk and remember."
 DOES_NOTHING_BUT_KEEPS = f"{DOES_NOTHING} I'll keep it in mind, so you can ask me."
-"""The answers to a request for a timer, a call, a booking. A model would say that it is done."""
+"""The answers to a request for a timer, a call or a booking, which a model would claim to do."""
 
-KNOWS_LITTLE = "I know little of the world, so check what matters."
-"""What stands below a small model's answer from general knowledge: most are wrong."""
+CHECK_THIS = "I know little of the world, so check what matters."
+"""The caution below a small model's answer from general knowledge: most are wrong."""
 
 _UNSURE = "I'm not sure."
 TOLD = "This is what you told me:"
@@ -67,9 +66,9 @@ FOR_A_TEXT = (
     "I'm too small a model to write that well. This is what you told me that may go into it:"
 )
 NEAREST = "The nearest to it that you told me:"
-"""Heads of what is quoted: as an answer, under advice, in place of a text, under a refusal."""
+"""Heads of quoted memories: as an answer, under advice, in place of a text, under a refusal."""
 _OF_REPLIES = {TOLD: "This is what was said:", NEAREST: "The nearest to it that was said:"}
-"""The same where some of it is an assistant's."""
+"""The same heads if an assistant said some of it."""
 
 NOT_KNOWN = "Not known"
 """What an expert answers when the memories hold no answer."""
@@ -83,15 +82,15 @@ _CHECK_PROMPT = (
     f"If they do not tell, answer: {NOT_KNOWN}"
 )
 SURE = 0.5
-"""The least probability of `NOT_KNOWN` at which it is the answer; below, the next likeliest is."""
+"""The least probability of `NOT_KNOWN` at which an expert refuses; below, it must answer."""
 _RELIABLE = 0.4
-"""The least probability at which an expert's answer is given alone; below, with what was told."""
+"""The least probability at which an expert's answer stands alone; below, with what was told."""
 _GUESSED, _VERDICT = 0.2, 0.6
-"""Below these probabilities only what was told is given. _VERDICT is for an answer of yes or no."""
+"""Below these probabilities what was told replaces the answer. _VERDICT is for a yes or no."""
 
 MAX_ANSWER_TOKENS = 24  # of a quotation
 EXPERT_ANSWER_TOKENS = 64
-"""More than a quotation's: an expert answers questions for reasons and opinions with a sentence."""
+"""More than of a quotation: an expert answers a question for a reason with a sentence."""
 _BRANCHES = 4  # answers of an expert that are compared
 _AROUND = 12  # words to each side of an answer in a memory
 _NEAR = 8.0  # of the cosine, beside the logarithm of an answer's probability
@@ -122,7 +121,7 @@ def answer(
     speaker: str,
     before: tuple[str, str] | None = None,
     asked_at: str | None = None,
-    unknown: str = NOTHING_FOUND,
+    refusal: str = NOTHING_FOUND,
     quotes: Callable[[], Sequence[Evidence]] = tuple,
     guesses: bool = True,
     ended: bool = False,
@@ -130,19 +129,19 @@ def answer(
 ) -> Stream:
     """Answer a question from memories, the most relevant last in the sequence.
 
-    speaker: who asks. before: the previous message of the conversation and its answer. asked_at:
-    ISO time of the question. Only an expert is shown these two. unknown: the answer if an expert
-    finds none in the memories. quotes: gives what stands below an expert's answer that is not
-    reliable, or in its place. guesses: whether an answer that is hardly probable counts as one.
-    ended: whether some of what the memories tell no longer holds. An expert is asked for now then,
-    for of two turns that contradict each other it takes the older one otherwise. embedder: ranks an
-    expert's likeliest answers; None takes the one that the expert writes first.
+    speaker: who asks. The other arguments are for an expert:
+    before: the previous message of the conversation and its answer. asked_at: ISO time of the
+    question. refusal: the answer if the memories hold none. quotes: returns the evidence that
+    stands below an answer that is not reliable, or in its place. guesses: whether an answer that is
+    hardly probable counts as one. ended: whether something that the memories tell no longer holds;
+    the question then says "now", or the expert takes the older of two turns that contradict each
+    other. embedder: ranks the likeliest answers; None takes the one that the expert writes first.
     Memories that do not fit the context window beside more relevant ones are left out. Raises
     ContextOverflow when the question alone does not fit.
     """
     expert = engine.expert("generation")
     asked = question
-    if expert:  # it names a day, and cannot count the days until then
+    if expert:  # an expert names a day well, and counts the days until then badly
         asked = language.counts_down(question) or question
         asked = language.as_of_now(asked) if ended else asked
     form = partial(expert_prompt, before=before, asked_at=asked_at) if expert else _prompt
@@ -150,7 +149,7 @@ def answer(
     most = EXPERT_ANSWER_TOKENS if expert else MAX_ANSWER_TOKENS
     shown = _fitting(engine, write, memories, most)
     prompt = write(shown)
-    # Cached in a file: else each process computes it at its first answer, much of a cold start.
+    # Without the file, each process computes the KV at its first answer: much of a cold start.
     beginning = f"{EXPERT_PROMPT}\n\n" if expert else _EXAMPLES
     engine.warm("generation", beginning, folder=cache_dir() / "prefixes")
     options: Options = {"max_tokens": most, "stop": ("\n",), "stage": "generation"}
@@ -163,7 +162,7 @@ def answer(
         options["branches"] = _BRANCHES
         options["choose"] = partial(_best, embedder, asked, told)
     stream = engine.stream(prompt, **options)
-    return Stream(_checked(stream, question, asked_at, prompt, unknown, quotes, guesses=guesses))
+    return Stream(_checked(stream, question, asked_at, prompt, refusal, quotes, guesses=guesses))
 
 
 def _fitting(
@@ -172,7 +171,10 @@ def _fitting(
     memories: Sequence[Evidence],
     most: int,
 ) -> list[Evidence]:
-    """The memories that fit the window in a prompt beside `most` tokens; the last come first."""
+    """The memories that fit the window in a prompt beside `most` tokens, in their order.
+
+    The last ones take precedence.
+    """
     shown: list[Evidence] = []
     for memory in reversed(memories):
         if engine.count_tokens(write([memory, *shown])) + most <= engine.n_ctx:
@@ -181,11 +183,11 @@ def _fitting(
 
 
 def confirms(engine: Engine, question: str, memories: Sequence[Evidence], answer: str) -> bool:
-    """Whether an instruct model holds an expert's answer from memories for likelier than NOT_KNOWN.
+    """Whether an instruct model finds an expert's answer from memories likelier than NOT_KNOWN.
 
-    The answer counts as it is, with one capital or several, and without weekdays, for it is spelled
-    as it was told ("mill road"). A length of time until a day always counts: the expert named the
-    day, and the rest is computed.
+    The likeliest spelling counts: as it was told ("mill road"), with one or all words capitalised,
+    or without weekdays. A length of time until a day is always confirmed: the expert named the day,
+    and the rest is computed.
     """
     if language.counts_down(question):
         return True
@@ -196,45 +198,46 @@ def confirms(engine: Engine, question: str, memories: Sequence[Evidence], answer
         return [{"role": "system", "content": _CHECK_PROMPT}, {"role": "user", "content": asked}]
 
     prompt = write(_fitting(engine, write, memories, EXPERT_ANSWER_TOKENS))
-    said = " ".join(answer.split())
-    named = " ".join(word[:1].upper() + word[1:] for word in said.split())
-    spelled = {said, said[:1].upper() + said[1:], named, language.unnamed_days(named)}
+    as_told = " ".join(answer.split())
+    title = " ".join(word[:1].upper() + word[1:] for word in as_told.split())
+    spellings = {as_told, as_told[:1].upper() + as_told[1:], title, language.unnamed_days(title)}
 
     def log_p(text: str) -> float:
         return float(engine.log_probs(prompt, text).sum())
 
-    return max(map(log_p, spelled)) >= log_p(NOT_KNOWN)
+    return max(map(log_p, spellings)) >= log_p(NOT_KNOWN)
 
 
 def _best(
     embedder: Embedder, question: str, told: Sequence[str], answers: Sequence[tuple[str, float]]
 ) -> int:
-    """Which of the answers (text, logarithm of its probability) is taken.
+    """The index of the best of the likeliest answers (text, logarithm of its probability).
 
-    By its probability, and by how near the question is to the words around it where it was told. An
-    answer that nobody told, such as "yes", counts as the farthest of the others. Whether to refuse
-    was decided before, so only the first answer may. What cannot be right is not taken.
+    An answer scores by its probability, and by how near the question is to the words around the
+    answer in the memories. An answer that nobody told, such as "yes", counts as the farthest of the
+    others. Whether to refuse was decided before, so only the first answer may refuse. An answer
+    that cannot be right is passed over.
     """
-    able = [i for i, (text, _) in enumerate(answers) if i == 0 or not _refuses(text)]
-    able = [i for i in able if not _impossible(answers[i][0], question)] or [0]
-    around = [_places(told, answers[i][0]) for i in able]
-    texts = [text for places in around for text in places]
-    if len(able) == 1 or not texts:
-        return able[0]
+    allowed = [i for i, (text, _) in enumerate(answers) if i == 0 or not _refuses(text)]
+    allowed = [i for i in allowed if not _cannot_be_right(answers[i][0], question)] or [0]
+    contexts = [_places(told, answers[i][0]) for i in allowed]
+    texts = [text for of_answer in contexts for text in of_answer]
+    if len(allowed) == 1 or not texts:
+        return allowed[0]
     vectors = embedder.embed([question, *texts])
-    near = iter((vectors[1:] @ vectors[0]).tolist())
-    nearest = [max((next(near) for _ in places), default=None) for places in around]
+    cosines = iter((vectors[1:] @ vectors[0]).tolist())
+    nearest = [max((next(cosines) for _ in of_answer), default=None) for of_answer in contexts]
     farthest = min(cosine for cosine in nearest if cosine is not None)
     scores = [
         answers[i][1] + _NEAR * (farthest if cosine is None else cosine)
-        for i, cosine in zip(able, nearest, strict=True)
+        for i, cosine in zip(allowed, nearest, strict=True)
     ]
-    return able[scores.index(max(scores))]
+    return allowed[scores.index(max(scores))]
 
 
-def _impossible(answer: str, question: str) -> bool:
-    """Whether an answer has a date with a wrong weekday, is a day where somebody is asked for, or
-    is a label of the prompt's lines."""
+def _cannot_be_right(answer: str, question: str) -> bool:
+    """Whether an answer has a date with a wrong weekday, names a day where the question asks for
+    somebody, or is a label of the prompt's lines."""
     label = answer.strip(" .") in ("User", "Assistant")
     return label or language.wrong_weekday(answer) or language.names_nobody(answer, question)
 
@@ -244,7 +247,7 @@ def _refuses(answer: str) -> bool:
 
 
 def _places(told: Sequence[str], answer: str) -> list[str]:
-    """The words around each place of the memories that has the answer's words in their order."""
+    """The words around the first occurrences of the answer in the memories."""
     sought = [_bare(word) for word in answer.split()]
     found: list[str] = []
     for text in told if sought else ():
@@ -262,10 +265,10 @@ def _bare(word: str) -> str:
 
 
 def quoted(memories: Sequence[Evidence], head: str = TOLD) -> str:
-    """An answer without a model: a list of the memories in their own words, under a head.
+    """An answer without a model: the memories in their own words as a list, under a head.
 
-    A model too small to write from memories would add inventions. memories: oldest first. What
-    somebody else said has that name.
+    A model too small to write from memories would invent. memories: oldest first. A speaker other
+    than the user is named.
     """
     replies = any(memory.is_reply for memory in memories)
     lines = [_OF_REPLIES.get(head, head) if replies else head]
@@ -278,12 +281,12 @@ def quoted(memories: Sequence[Evidence], head: str = TOLD) -> str:
 
 
 def unsure(memories: Sequence[Evidence]) -> str:
-    """What stands in place of a guess: the memories. memories: as for `quoted`."""
+    """The answer in place of a guess: the memories, as `quoted` lists them."""
     return f"{_UNSURE}\n\n{quoted(memories)}"
 
 
 def reliable(answer: str, log_p: float, question: str) -> bool:
-    """Whether an expert's answer is given alone. log_p: logarithm of its probability."""
+    """Whether an expert's answer stands alone. log_p: logarithm of its probability."""
     least = _VERDICT if language.is_verdict(answer.strip()) else _RELIABLE
     return math.exp(log_p) >= least and not language.names_nobody(answer, question)
 
@@ -307,7 +310,7 @@ def _checked(
     that is not reliable the quotes are added.
     """
     result = stream.whole()
-    told = language.in_asked_form(_listed(result.text, prompt), question)
+    told = language.in_asked_form(_without_loops(result.text, prompt), question)
     if asked_at:
         told = language.counted_down(told, question, local_time(asked_at))
     verdict = language.is_verdict(told.strip())
@@ -325,7 +328,7 @@ def _checked(
     return replace(result, text=told)
 
 
-def _listed(text: str, shown: str) -> str:
+def _without_loops(text: str, shown: str) -> str:
     """An answer up to where it repeats an item of its list, has a name not in `shown`, or loops.
 
     A small model does not stop once it has listed what it was shown.
@@ -357,8 +360,8 @@ def expert_prompt(
 ) -> str:
     """An expert's prompt. memories: the most relevant last. speaker: who asks.
 
-    before: the conversation's previous message and its answer, which "and when?" asks about.
-    asked_at: ISO time of the question; "how long have I been here?" asks up to that day.
+    before: the previous message and its answer, to which "and when?" refers. asked_at: ISO time of
+    the question, up to which "how long have I been here?" asks.
     """
     lines = "".join(f"{line(m)}\n" for m in memories)
     earlier = ""

@@ -1,11 +1,10 @@
 """What a message wants, so that it is answered with the right memories and in the right way.
 
-If memories are shown beside a riddle, the model quotes them; if none are shown with a question
-about the user, the model invents an answer. Neither a mark nor a word separates the two ("where do
-i live", "guess what?"). A softmax regression over the message's embedding and its hashed word
-n-grams does, for any model and without a call of it. An expert, where there is one, does it better.
-The regression also says whether a message may tell something to remember. Its weights are fitted by
-`python -m bench.fit_intent`.
+If memories are shown with a riddle, the model quotes them. If none are shown with a question about
+the user, the model invents an answer. Neither a mark nor a word separates the two ("where do i
+live", "guess what?"). A softmax regression over the message's embedding and its hashed word n-grams
+does, without a call of the model. An expert does it better. The regression also says whether a
+message may tell something to remember. Its weights are fitted by `python -m bench.fit_intent`.
 
 Knows a message and the one before it as text; knows no memory.
 """
@@ -45,16 +44,16 @@ WANTS: tuple[Want | None, ...] = (None, *get_args(Want))
 
 TASKS: tuple[Want, ...] = ("task", "text")
 """The wants whose answers must agree with all that is known of the user."""
-_TELLING = (None, *TASKS)  # these may tell news: a task says what it is for
+_TELLING = (None, *TASKS)  # these always may tell something: a task says what it is for
 _TASK, _TEXT = (WANTS.index(want) for want in ("task", "text"))
 _LEAST: dict[Want | None, float] = {"erase": 0.02, "act": 0.01}
-"""The least probabilities, by the regression, at which an expert may name a want. News that are
-taken for these are refused, and nothing is kept of what only asks to forget."""
+"""The least probabilities, by the regression, at which an expert may name a want. A mistake costs
+much: the message is refused, and one that only asks to forget is not kept."""
 MAY_TELL = 0.1
 """The least probability of telling something at which a message is remembered (bench/LOG.md)."""
 _MAY_STILL_TELL: dict[Want, float] = {"erase": 0.5, "act": 0.02}
-"""The same where an expert reads a mere request. One to forget most likely names what is to be
-forgotten; one for a deed names what there is to do."""
+"""The same for a message that is a mere request by the expert. A request to forget likely names
+what is to be forgotten; a request for a deed names what there is to do."""
 
 EXPERT_PROMPT = (
     "Say what the message wants: recall, overview, task, edit, general, self, erase, act; or that "
@@ -63,8 +62,8 @@ EXPERT_PROMPT = (
 TELLS = "tell"
 _BOTH = f"{TELLS} and "
 _MAX_TOKENS = 6
-_MANY = 8  # sentences
-_LAST_CHARS = 400  # characters read of a message: its end says what it wants
+_MANY = 8  # sentences of a message; with more, it counts as telling
+_LAST_CHARS = 400  # read of a message: its end says what it wants
 _BEFORE_CHARS = 200
 
 _SURE = 0.5
@@ -75,7 +74,7 @@ BUCKETS = 8192
 _LONGEST = 3  # words of an n-gram
 _SCALE = 3.0  # length of the n-grams' vector, beside the embedding's 1
 _MARKS = ("?", "？")
-_MERE_NEWS = 0.01  # how much rarer mere news are where a message ends in such a mark
+_MERE_NEWS = 0.01  # factor of the probability of mere news if a message ends in such a mark
 _TOKEN = re.compile(r"[\w']+|[.,!?]")
 
 FloatArray = NDArray[np.float32]
@@ -85,8 +84,8 @@ FloatArray = NDArray[np.float32]
 class Intent:
     """What a message wants, and whether it may tell something to remember.
 
-    wants: None if it only tells something, or no want is sure. refers: whether it may be about what
-    was said before it. doubtful: the expert says general, and the regression recall.
+    wants: None if it only tells something, or if no want is probable enough. refers: whether it may
+    refer to what was said before. doubtful: the expert says general, but the regression recall.
     """
 
     wants: Want | None
@@ -111,7 +110,7 @@ class Weights:
 
 @cache
 def shipped() -> Weights:
-    """The weights that come with the package."""
+    """The weights of the package."""
     with (files("edgemem") / "data" / "intent.npz").open("rb") as file, np.load(file) as saved:
         vector, words, bias = (saved[n].astype(np.float32) for n in ("vector", "words", "bias"))
         return Weights(vector, words, bias, str(saved["embedder"]))
@@ -123,9 +122,9 @@ def intent(
     """What a message wants. before: what the user said before it in this conversation.
 
     caption: whether it came with images that the model does not see; then it tells, unless it asks.
-    The regression decides if there is no expert. If the expert fails, the regression decides too,
-    and the message counts as telling. Chat spellings are read in their plain form. What says that
-    it is not to be kept is not, whatever it tells. Raises what the embedder raises.
+    Without an expert the regression decides alone. If the expert fails, the regression decides, and
+    the message counts as telling. Chat spellings are read in their plain form. What says that it is
+    not to be kept tells nothing. Raises what the embedder raises.
     """
     text, before = plain(text), plain(before)
     if is_not_to_be_kept(text):
@@ -134,51 +133,52 @@ def intent(
         return Intent(None, tells=True)
     logits = _logits(embedder, text)
     classes, telling = decided(logits[None])
-    wants, tells, refers = WANTS[classes[0]], bool(telling[0]), refers_back(text)
+    by_regression, tells, refers = WANTS[classes[0]], bool(telling[0]), refers_back(text)
     if not engine.expert(STAGE):
-        return Intent(wants, tells, refers)
+        return Intent(by_regression, tells, refers)
     prompt = expert_prompt(text, before)
     try:
         answer = engine.generate(prompt, max_tokens=_MAX_TOKENS, stop=("\n",), stage=STAGE)
     except ModelError:  # the call that writes the answer will raise it
-        return Intent(wants, tells=True, refers=refers)
+        return Intent(by_regression, tells=True, refers=refers)
     said = answer.text.strip()
-    named = said.removeprefix(_BOTH)
-    meant = next((want for want in WANTS if want == named), None)
-    if meant == "task" and logits[_TEXT] > logits[_TASK]:  # the expert calls both a task
-        meant = "text"
-    shares = softmax(logits[:-1])
-    if text.rstrip().endswith(_MARKS):
-        shares[WANTS.index(None)] *= _MERE_NEWS
-        shares /= shares.sum()
-    meant = _by_both(meant, exp(answer.log_p), shares)
-    if shares[WANTS.index(meant)] < _LEAST.get(meant, 0.0):
-        meant = None
-    told = said.startswith(TELLS) and not (meant == "erase" and said == TELLS)  # then outvoted
-    tells = meant is None or told or _has_news(embedder, text, logits, meant)
-    return Intent(meant, tells, refers, doubtful=wants == "recall" and meant == "general")
+    wants = _combined(said.removeprefix(_BOTH), exp(answer.log_p), text, logits)
+    outvoted = wants == "erase" and said == TELLS
+    told = said.startswith(TELLS) and not outvoted
+    tells = wants is None or told or _has_news(embedder, text, logits, wants)
+    doubtful = by_regression == "recall" and wants == "general"
+    return Intent(wants, tells, refers, doubtful)
 
 
-def _by_both(meant: Want | None, p: float, shares: FloatArray) -> Want | None:
-    """The likeliest want by an expert, who means `meant` with the probability p, and by the
-    regression's probabilities of WANTS: the expert's times the root of the regression's.
+def _combined(named: str, p_named: float, text: str, logits: FloatArray) -> Want | None:
+    """The likeliest want by an expert and by the regression; None if it is below _LEAST.
 
-    The regression also says how the rest of the expert's probability is shared.
+    A want scores by the expert's probability times the root of the regression's. named: the want
+    that the expert wrote, with the probability p_named; the regression says how the rest of the
+    expert's probability is shared. logits: the regression's of the message.
     """
-    at = WANTS.index(meant)
-    by_expert = (1 - p) * shares / max(1e-6, 1 - shares[at])
-    by_expert[at] = p
-    return WANTS[int(np.argmax(by_expert * np.sqrt(shares)))]
+    by_expert = next((want for want in WANTS if want == named), None)
+    if by_expert == "task" and logits[_TEXT] > logits[_TASK]:  # the expert calls both a task
+        by_expert = "text"
+    p = softmax(logits[:-1])
+    if text.rstrip().endswith(_MARKS):
+        p[WANTS.index(None)] *= _MERE_NEWS
+        p /= p.sum()
+    i = WANTS.index(by_expert)
+    p_expert = (1 - p_named) * p / max(1e-6, 1 - p[i])
+    p_expert[i] = p_named
+    best = int(np.argmax(p_expert * np.sqrt(p)))
+    return WANTS[best] if p[best] >= _LEAST.get(WANTS[best], 0.0) else None
 
 
-def _has_news(embedder: Embedder, text: str, logits: FloatArray, meant: Want) -> bool:
+def _has_news(embedder: Embedder, text: str, logits: FloatArray, wants: Want) -> bool:
     """Whether a message tells something by the regression, though by the expert it only asks.
 
-    logits: the message's. Each of several sentences is read alone, too; many count as telling.
+    logits: the message's. Each of several sentences is also read alone; many count as telling.
     """
-    if _telling(logits) >= _MAY_STILL_TELL.get(meant, MAY_TELL):
+    if _telling(logits) >= _MAY_STILL_TELL.get(wants, MAY_TELL):
         return True
-    parts = sentences(text) if meant != "erase" else []
+    parts = sentences(text) if wants != "erase" else []
     if len(parts) > _MANY:
         return True
     return len(parts) > 1 and any(_telling(_logits(embedder, part)) >= _SURE for part in parts)
@@ -206,8 +206,8 @@ def decided(
     """The regression's decisions: classes of WANTS, and whether messages may tell; both (n,).
 
     logits: (n, len(WANTS) + 1), the last of telling. A want less probable than _SURE becomes None;
-    for this, task and text count as one want. may_tell: the probability from which a message that
-    wants something may tell, too.
+    for this, task and text count as one want. may_tell: the least probability of telling at which a
+    message that wants something may also tell.
     """
     p = softmax(logits[:, :-1])
     text = p[:, _TEXT] > p[:, _TASK]

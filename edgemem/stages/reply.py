@@ -4,10 +4,10 @@ An instruct model reads its own chat template: a system message (who it is, toda
 use notes, what is known of the user), then the turns, each with the notes that were recalled for
 it. An earlier turn is always shown exactly as it was at first, so its KV is never computed again.
 Notes are marked as data: what they say is no instruction. An expert has learned how to use notes,
-so it is told only who it is and the date.
+so its system message says only who it is, and the date.
 
-A model that follows no instructions makes small talk here, without memory. An expert for the stage
-`TALK` has learned to.
+A model that follows no instructions makes small talk here, without memory, as an expert for the
+stage `TALK` has learned to.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def system_text(
 ) -> str:
     """The system message. known: facts, oldest first; instructions: the caller's own.
 
-    news: of a short reply to what the user tells. Beside notes and turns a small model would repeat
-    those, or say that no note tells what it was just told (bench/LOG.md, 2026-11-29).
+    news: asks for a short reply to what the user tells. It is used without notes and turns: a small
+    model would repeat them, or say that no note tells this (bench/LOG.md, 2026-11-29).
     """
     task = _EXPERT_SYSTEM if expert else _NEWS_SYSTEM if news else _SYSTEM
     parts = [task.format(today=day_text(today, named=True))]
@@ -125,10 +125,10 @@ def converse(
 ) -> Stream:
     """The answer to the last of the turns, streamed.
 
-    turns: oldest first, each as it was shown. stage: what begins alike shares a cached beginning.
-    options: override the defaults, which are greedy decoding with a mild repeat penalty and at most
-    MAX_TOKENS. Nor is max_tokens ever more than the window has room for. Raises ContextOverflow
-    when the turns do not fit.
+    turns: oldest first, each as it was shown. stage: its prompts share a cached beginning. options:
+    override the defaults, which are greedy decoding with a mild repeat penalty and at most
+    MAX_TOKENS; max_tokens never exceeds the room in the window. Raises ContextOverflow when the
+    turns do not fit.
     """
     prompt = _prompt(system, turns)
     defaults: Options = {"max_tokens": MAX_TOKENS, "repeat_penalty": _REPEAT_PENALTY}
@@ -171,7 +171,7 @@ def general(engine: Engine, text: str, turns: Sequence[Message]) -> Stream:
 
 
 def _never_noted(reply: Stream) -> Generator[str, None, Generation | None]:
-    """A reply in its pieces; what may become NOTED is held back."""
+    """The pieces of a reply; a beginning of NOTED is held back until the reply differs from it."""
     said = ""
     try:
         for piece in reply:
@@ -188,16 +188,17 @@ def _never_noted(reply: Stream) -> Generator[str, None, Generation | None]:
 def acknowledge(engine: Engine, text: str) -> Stream:
     """Reply briefly to what the user tells: with an expert's reply if that is probable, else NOTED.
 
-    A small model that replies in words of its own mixes up who did what. So the expert has learned
-    to choose one of a few general replies. Without an expert the reply is one sentence, as a small
-    model invents from the second one on. Earlier turns are not shown, as it mixes up the people in
-    them. Raises ContextOverflow when `text` does not fit.
+    A small model that replies in its own words mixes up who did what, so the expert has learned to
+    choose one of a few general replies. Without an expert the reply is one sentence, as a small
+    model invents in the second one. No earlier turns are shown, as it mixes up the people in them.
+    Raises ContextOverflow when `text` does not fit.
     """
     reply = small_talk(engine, text, ())
     return Stream(_probable(reply) if engine.expert(TALK) else _first_sentence(reply))
 
 
 def _probable(reply: Stream) -> Generator[str, None, Generation]:
+    """The whole reply if it is probable, else NOTED."""
     said = reply.whole()
     text = said.text if said.log_p >= math.log(_SURE) else NOTED
     yield text
@@ -205,6 +206,7 @@ def _probable(reply: Stream) -> Generator[str, None, Generation]:
 
 
 def _first_sentence(answer: Stream) -> Generator[str, None, Generation | None]:
+    """The pieces of a reply up to the end of its first sentence."""
     said = ""
     try:
         for piece in answer:

@@ -2,14 +2,14 @@
 
 The operations are ADD, UPDATE, DELETE and NONE, as in Mem0 and MemLoRA (A.1's prompt). A rule
 decides NONE if a memory has the same words, and ADD if there is nothing to compare. An expert
-decides the rest. It is shown one near memory at a time, of the same person, or of somebody whom one
-of the two names ("Rex died." and "User has a dog called Rex."). Rules veto a NONE or UPDATE that
-would drop a name, number, date or "not". They veto a DELETE if the fact puts a number right that
-the memory does not have. The expert is the language model's if the loaded set has one, else
-the encoder's (edgemem/data/updates.npz, fitted by `python -m bench.fit_updates`), which works
-beside any language model.
-Departs from Mem0 in one thing: a contradiction never ends with both facts gone. DELETE takes the
-old memory out of answers (it is invalidated, not erased) *and* adds the new fact.
+decides the rest. It is shown one near memory at a time, of the same person, or of a person whom the
+fact or the memory names ("Rex died." and "User has a dog called Rex."). Rules veto a NONE or UPDATE
+that would drop a name, number, date or "not". They veto a DELETE if the fact corrects a number that
+the memory does not have. The expert is the language model's if the loaded set has one, else the
+encoder's (edgemem/data/updates.npz, fitted by `python -m bench.fit_updates`), which works with any
+language model.
+Departs from Mem0 in one thing: a contradiction never removes both facts. DELETE invalidates the old
+memory, which is not erased, *and* adds the new fact.
 
 Knows facts and memories as text and similarity; knows nothing of the store.
 """
@@ -31,14 +31,15 @@ from edgemem.runtime.encoder import Encoder, softmax
 from edgemem.runtime.engine import Engine
 from edgemem.runtime.onnxfile import expert
 
-__all__ = ["EVENTS", "Candidate", "Op", "chances", "decide", "expert_prompt", "expert_target"]
+__all__ = ["EVENTS", "Candidate", "Op", "decide", "expert_prompt", "expert_target"]
+__all__ += ["probabilities"]
 
-# An expert has learned the form. The constant part comes first, so that its KV is cached.
+# An expert has learned this form. Its constant part comes first, so that its KV is cached.
 EXPERT_PROMPT = (
     "Compare the new fact with the old memory. Return memory update in JSON format: "
     '{"event": "<Operation, among ADD, UPDATE, DELETE, or NONE>"}.'
 )
-_TO_EVENT = '{"event": "'  # as `expert_target` begins
+_TO_EVENT = '{"event": "'  # the beginning of `expert_target`
 EVENTS: tuple[Event, ...] = get_args(Event)
 
 COMPARED = 0.35  # cosine from which an expert is asked; low, as a change may share no word
@@ -83,13 +84,12 @@ def decide(
     """One operation for each fact, in order.
 
     candidates: for each fact its nearest memories (s = 10 in Mem0). may_end: for each fact whether
-    it may end one; none given means that all may. A fact that the rules leave
-    open is added if there is neither an expert nor an encoder, or if the fact and the memory do
-    not fit its window.
+    it may end one; none given means that all may. A fact that the rules do not decide is added if
+    there is neither an expert nor an encoder, or if the fact and the memory do not fit the window.
     """
-    judge: _Judge | None = None if encoder is None else partial(_read, encoder)
+    judge: _Judge | None = None if encoder is None else partial(_ask_encoder, encoder)
     if engine is not None and engine.expert("update"):
-        judge = partial(_asked, engine)
+        judge = partial(_ask_engine, engine)
     ending = may_end or [True] * len(facts)
     each = zip(facts, candidates, ending, strict=True)
     return [_decided(judge, fact, near, ends) for fact, near, ends in each]
@@ -109,8 +109,8 @@ def expert_target(event: Event) -> str:
 def _decided(judge: _Judge | None, fact: str, candidates: Sequence[Candidate], may_end: bool) -> Op:
     """One fact's operation: NONE if a memory has the same words, else what the judge decides.
 
-    The judge compares the fact with one memory after the other; its first event other than ADD that
-    `_keeps` permits counts.
+    The judge compares the fact with one memory after the other. Its first event counts that is not
+    ADD and that `_is_permitted`.
     """
     near = sorted(candidates, key=lambda c: -c.similarity)
     for candidate in near:
@@ -126,12 +126,12 @@ def _decided(judge: _Judge | None, fact: str, candidates: Sequence[Candidate], m
         event = judge(candidate.text, fact)
         if event == "DELETE" and not may_end:
             continue
-        if event != "ADD" and _keeps(event, old, new):
+        if event != "ADD" and _is_permitted(event, old, new):
             return Op(event, candidate.id, "model")
     return Op("ADD", None, "model")
 
 
-def _keeps(event: Event, old: Statement, new: Statement) -> bool:
+def _is_permitted(event: Event, old: Statement, new: Statement) -> bool:
     """Whether a NONE or UPDATE drops nothing that was said, and a DELETE ends what is meant."""
     if event == "NONE":
         return new.within(old)
@@ -140,11 +140,11 @@ def _keeps(event: Event, old: Statement, new: Statement) -> bool:
     return event != "DELETE" or new.may_end(old)
 
 
-def _asked(engine: Engine, memory: str, fact: str) -> Event:
-    """The language model's answer; ADD if the two do not fit its window.
+def _ask_engine(engine: Engine, memory: str, fact: str) -> Event:
+    """The language model's event; ADD if the two texts do not fit its window.
 
-    The prompt has the answer up to the event, so that the event's first token decides: one step
-    of decoding instead of the whole answer.
+    The prompt ends with the answer up to the event, so that one token is decoded and not the whole
+    answer.
     """
     prompt = expert_prompt(fact, memory) + _TO_EVENT
     try:
@@ -155,18 +155,18 @@ def _asked(engine: Engine, memory: str, fact: str) -> Event:
     return next((e for e in EVENTS if e.startswith(begun)), "ADD")
 
 
-def _read(encoder: Encoder, memory: str, fact: str) -> Event:
+def _ask_encoder(encoder: Encoder, memory: str, fact: str) -> Event:
     """The encoder's likeliest event; ADD if that is not sure enough."""
-    found = chances(encoder, memory, fact)
-    event = max(EVENTS, key=lambda e: found[e])
-    return event if found[event] >= _LEAST.get(event, 0.0) else "ADD"
+    p = probabilities(encoder, memory, fact)
+    event = max(EVENTS, key=lambda e: p[e])
+    return event if p[event] >= _LEAST.get(event, 0.0) else "ADD"
 
 
-def chances(encoder: Encoder, memory: str, fact: str) -> dict[Event, float]:
-    """The probability of each event for a fact beside a memory; ADD's is 1 beyond 256 tokens.
+def probabilities(encoder: Encoder, memory: str, fact: str) -> dict[Event, float]:
+    """The probability of each event for a fact and a memory; ADD has 1 beyond 256 tokens.
 
-    A net with one hidden layer reads the last layer's state of the first token, and its means over
-    either text.
+    A net with one hidden layer reads the last layer: the state of the first token, and the mean
+    states of the memory and of the fact.
     """
     w = expert("updates")
     read = encoder.read(w, memory, fact)
@@ -175,5 +175,5 @@ def chances(encoder: Encoder, memory: str, fact: str) -> dict[Event, float]:
     last = read.layers[-1]
     means = [last[read.text == which].mean(axis=0) for which in (0, 1)]
     hidden = np.concatenate([last[0], *means]) @ w["hidden.w"] + w["hidden.b"]
-    shares = softmax(np.maximum(hidden, 0) @ w["event.w"] + w["event.b"])
-    return dict(zip(EVENTS, shares.tolist(), strict=True))
+    p = softmax(np.maximum(hidden, 0) @ w["event.w"] + w["event.b"])
+    return dict(zip(EVENTS, p.tolist(), strict=True))

@@ -2,8 +2,8 @@
 
 MemLoRA-V answers in JSON with one word, which can be checked, and a reason; here a grammar forces
 the form. The instruction comes first and the image next, so that the KV of both is cached for the
-next question about the image. An expert has learned the form and reads a plain text; a model
-without one is asked through its chat template, as vision models are trained.
+next question about the image. An expert has learned the form and reads a plain prompt. A model
+without an expert reads its chat template, as vision models are trained on it.
 Source: MemLoRA, section 3.3.
 
 Knows pixels and texts; knows nothing of where an image is stored.
@@ -121,8 +121,8 @@ def _prompt(engine: Engine, instruction: str, images: Sequence[Pixels], end: str
 def _said(stream: Stream) -> Generator[str, None, Generation]:
     """A JSON answer put in words, as one piece once it is complete."""
     result = stream.whole()
-    found = json.loads(close_json(result.text) or "{}")
-    word, reason = (" ".join(str(found.get(key, "")).split()) for key in ("answer", "reason"))
+    fields = json.loads(close_json(result.text) or "{}")
+    word, reason = (" ".join(str(fields.get(key, "")).split()) for key in ("answer", "reason"))
     text = f"{word.rstrip('.')}. {reason}".strip() if word else NOT_SEEN
     yield text
     return replace(result, text=text)

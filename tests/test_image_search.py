@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +26,7 @@ from edgemem.chat import Chat
 from edgemem.config import Settings, load_settings
 from edgemem.errors import InputError, ModelError, ModelNotFound
 from edgemem.images import ocr
-from edgemem.pipeline import looking
+from edgemem.pipeline import image_memories
 from edgemem.pipeline.recall import evidence_of
 from edgemem.results import ImageLine
 from edgemem.runtime.embedder import ImageEmbedder
@@ -116,18 +118,36 @@ def test_an_image_that_is_erased_while_it_is_read_leaves_nothing(
 def test_images_are_read_in_the_background_and_closing_does_not_wait_for_all(
     eyes: Eyes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(looking, "QUIET_S", 0.0)
+    monkeypatch.setattr(image_memories, "QUIET_S", 0.0)
     with quick(settings=replace(load_settings(), image_text="on")) as memory:
         memory.add(images=[saved(drawn())], infer=False)
         until = time.monotonic() + 20
         while "TOTAL" not in memory.get_all()[0].memory:
             assert time.monotonic() < until
             time.sleep(0.01)
-    monkeypatch.setattr(looking, "QUIET_S", 60.0)
+    monkeypatch.setattr(image_memories, "QUIET_S", 60.0)
     started = time.monotonic()
     with quick(settings=replace(load_settings(), image_text="on")) as memory:
         memory.add(images=[saved(drawn())], infer=False)
     assert time.monotonic() - started < 30 and len(eyes.seen) == 1
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_unforeseen_error_of_the_thread_does_not_keep_later_images_from_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(image_memories, "QUIET_S", 0.0)
+    threads: queue.Queue[threading.Thread] = queue.Queue()
+
+    def work(_stop: Any) -> None:
+        threads.put(threading.current_thread())
+        raise ZeroDivisionError
+
+    reader = image_memories.BackgroundReader(work)
+    for _ in range(2):
+        reader.wake()
+        threads.get(timeout=20).join()
+    reader.close()
 
 
 def test_a_memory_limit_without_room_for_the_ocr_leaves_images_waiting(eyes: Eyes) -> None:
@@ -186,10 +206,10 @@ def test_what_only_eyes_could_tell_of_an_image_is_said_to_be_unseen(eyes: Eyes) 
         memory.add("My new bike.", images=[saved(drawn())], user_id="ana", infer=False)
         memory.add("I work at the harbour.", user_id="ana", infer=False)
         chat = Chat(memory, user_id="ana")
-        unknown = chat._unknown(memory.search("Which colour has my new bike?", user_id="ana"))
+        unknown = chat._refusal(memory.search("Which colour has my new bike?", user_id="ana"))
         assert unknown == generation.UNSEEN
         for other in ("Where do I work at the harbour?", "Giraffes?"):
-            told = chat._unknown(memory.search(other, user_id="ana"))
+            told = chat._refusal(memory.search(other, user_id="ana"))
             assert told == generation.NOTHING_FOUND
 
 
@@ -234,7 +254,7 @@ def test_copies_of_an_image_are_found_and_others_are_not() -> None:
         )  # fmt: skip
         for copy in copies:
             (hit,) = memory.search(image=copy, user_id="ana")
-            assert hit.id == own.id and hit.score >= 1 - looking.NEAR / 64
+            assert hit.id == own.id and hit.score >= 1 - image_memories.NEAR / 64
         assert memory.search(image=copies[0], user_id="ana", threshold=1.0)[0].score == 1.0
         assert len(memory.search(image=copies[0])) == 2
         assert memory.search(image=saved(drawn(seed=99)), user_id="ana").items == ()

@@ -1,13 +1,12 @@
 """Images of messages: their memories, their text and captions, look-alikes, answers from them.
 
-The text of an image's memory says what is known of the image: its caption, and the text that was
-read in it. It is written anew when more is known. A text that the user gives the memory by hand
-(`Memory.update`) is the caption from then on. A caption that is the text of the image's message
-changes and goes with it.
+The text of an image's memory is its caption and the text that was read in it. It is written anew
+when either changes. A text that the user gives the memory by hand (`Memory.update`) becomes the
+caption. A caption that is the text of the image's message changes with the message.
 
-An image stays in the state "pending" until this process or another has read its text, so a crash
-loses nothing. It also stays pending while a memory limit has no room for the OCR. An image without
-a caption waits for a model that sees; `caption_by` then names this. `Memory.add` waits for neither.
+An image stays "pending" until a process has read its text, so a crash loses nothing. It also stays
+pending while a memory limit has no room for the OCR. An image without a caption gets one from a
+model that sees, whose name is stored in `caption_by`. `Memory.add` waits for neither.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from edgemem.images import picture
 from edgemem.images.ocr import LONGEST, Ocr
 from edgemem.inputs import NO_WORDS
 from edgemem.language import content_words, day_text, share
-from edgemem.pipeline.ingest import Outdated, Told, redone, rewritten
+from edgemem.pipeline.ingest import Draft, Outdated, retried_if_outdated, text_update
 from edgemem.results import (
     Hit,
     ImageLine,
@@ -53,8 +52,9 @@ from edgemem.store.writing import Transaction
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["NEAR", "Reader", "answer", "caption", "described", "found_alike", "given", "hits"]
-__all__ += ["look", "photos", "recalled", "retell", "retold", "waits"]
+__all__ = ["NEAR", "BackgroundReader", "answer", "caption", "caption_waits", "described", "drafts"]
+__all__ += ["hits_of", "images_of", "pixels_of", "read_pending", "recaptioned", "search_by_image"]
+__all__ += ["set_caption", "set_captions", "set_text"]
 
 NEAR = 8
 """Perceptual hashes of copies differ in at most so many of 64 bits (bench/LOG.md, 2026-11-25)."""
@@ -64,15 +64,15 @@ _FIRST = 6  # best hits of a search whose images a question may be about
 _MOST = 4  # images shown at once: each gets a share of the window
 
 
-class Retold(NamedTuple):
-    """An image's memory as it was read, and what to store of it for another caption.
+class Recaptioned(NamedTuple):
+    """A memory of an image, and its new caption.
 
-    words: what `Transaction.update_memory` takes.
+    old: the memory as it was read. changes: the arguments of `Transaction.update_memory`.
     """
 
     old: MemoryItem
     caption: str | None
-    words: dict[str, Any]
+    changes: dict[str, Any]
 
 
 # -- memories of images --------------------------------------------------------------------------
@@ -89,112 +89,117 @@ def described(picture: Picture, sent_at: str) -> str:
     return "\n".join(lines)
 
 
-def photos(
+def drafts(
     memory: Memory, checked: Sequence[tuple[Message, bool]], turns: Iterable[StoredTurn]
-) -> list[Told]:
+) -> list[Draft]:
     """The images of messages, decoded and described; nothing is stored.
 
+    checked: each message, and whether it is `recalled` (searches leave it out, as it only asks).
     turns: those of the messages, in order. An image without a caption of its own takes the text of
-    its message as one, unless the message is `recalled`, as one that only asks is.
+    its message as one, unless the message is `recalled`.
     Raises InputError on an image that cannot be stored, ConfigError without the extra `images`.
     """
     found = []
     for (message, recalled), turn in zip(checked, turns, strict=True):
         for part in message.images:
-            seen = picture.read(part.source, place=memory.settings.image_place == "keep")
+            image = picture.read(part.source, place=memory.settings.image_place == "keep")
             caption, by = part.caption, turn.name or turn.role
             if caption is None and turn.content != NO_WORDS and not recalled:
                 caption = turn.content
-            seen = replace(
-                seen,
+            image = replace(
+                image,
                 caption=caption and caption[:MAX_CAPTION_CHARS],
                 caption_by=by if caption else None,
-                ocr_text=images.text_of(memory.store, seen.id),
+                ocr_text=images.text_of(memory.store, image.id),
             )
-            found.append(Told(turn, described(seen, turn.timestamp), seen))
+            found.append(Draft(turn, described(image, turn.timestamp), image))
     return found
 
 
-@redone
-def set_read(
+@retried_if_outdated
+def set_text(
     memory: Memory, id: str, state: str, text: str | None = None, boxes: str | None = None
 ) -> None:
     """Store the text that was read in an image (its id), also in the text of its memories.
 
     state: "done" or "failed". boxes: JSON. Does nothing if the image was erased meanwhile.
     """
-    seen = images.image(memory.store, id, with_data=False)
-    if seen is None:
+    stored = images.image(memory.store, id, with_data=False)
+    if stored is None:
         return
-    items = _showing(memory, id)
-    made = [
-        (item.id, _reworded(memory, item, replace(seen, caption=item.image.caption, ocr_text=text)))
-        for item in items
-        if text and item.image
-    ]
+    items = _memories_of(memory, id)
+    updates = []
+    for item in items:
+        if text and item.image:
+            known = replace(stored, caption=item.image.caption, ocr_text=text)
+            updates.append((item.id, _text_update(memory, item, known)))
     with memory._writing() as tx:
-        if _showing(memory, id) != items:
+        if _memories_of(memory, id) != items:
             raise Outdated
         tx.set_ocr(id, state, text, boxes)
-        for memory_id, words in made:
-            tx.update_memory(memory_id, **words)
+        for memory_id, changes in updates:
+            tx.update_memory(memory_id, **changes)
 
 
-@redone
+@retried_if_outdated
 def set_caption(memory: Memory, memory_id: str, caption: str, by: str) -> None:
-    """Store a caption for a memory's image, which has none. An empty caption means that none could
-    be found, and is shown nowhere. Does nothing if the image has got a caption meanwhile, or the
-    memory was erased or deleted."""
+    """Store a caption for a memory's image that has none, and the name of who wrote it (`by`).
+
+    An empty caption says that the model found none; it is shown nowhere. Does nothing if the image
+    got a caption meanwhile, or the memory was erased or deleted.
+    """
     item = memory.store.get([memory_id]).get(memory_id)
     if item is None or item.image is None or item.image.caption is not None:
         return
-    seen = images.image(memory.store, item.image.id, with_data=False)
-    if seen is None:
+    stored = images.image(memory.store, item.image.id, with_data=False)
+    if stored is None:
         return
     caption = caption[:MAX_CAPTION_CHARS]
-    words = _reworded(memory, item, replace(seen, caption=caption)) if caption else None
+    changes = _text_update(memory, item, replace(stored, caption=caption)) if caption else None
     with memory._writing(item) as tx:
         tx.set_caption(memory_id, caption, by)
-        if words:
-            tx.update_memory(memory_id, **words)
+        if changes:
+            tx.update_memory(memory_id, **changes)
 
 
-def retold(memory: Memory, old: MemoryItem, text: str | None) -> list[Retold]:
-    """The images whose caption is the text of their message, with another in its place.
+def recaptioned(memory: Memory, old: MemoryItem, text: str | None) -> list[Recaptioned]:
+    """The images captioned by the text of their message, with a new caption; nothing is stored.
 
-    old: a memory; only a turn has such images. text: what the turn says from now on; None leaves
-    the images without a caption. Nothing is stored: see `retell`.
+    old: the message's memory; only a turn has such images. text: the turn's new text, which becomes
+    the caption; None leaves the images without one.
     """
     found = []
     for item in memory.store.only_from(old.sources, "image") if old.kind == "turn" else ():
-        seen = images.image(memory.store, item.image.id, with_data=False) if item.image else None
-        if item.image and seen and item.image.caption == old.memory[:MAX_CAPTION_CHARS]:
+        stored = images.image(memory.store, item.image.id, with_data=False) if item.image else None
+        if item.image and stored and item.image.caption == old.memory[:MAX_CAPTION_CHARS]:
             caption = text and text[:MAX_CAPTION_CHARS]
-            words = _reworded(memory, item, replace(seen, caption=caption))
-            found.append(Retold(item, caption, words))
+            changes = _text_update(memory, item, replace(stored, caption=caption))
+            found.append(Recaptioned(item, caption, changes))
     return found
 
 
-def retell(tx: Transaction, photos: Iterable[Retold]) -> None:
-    """Store what `retold` has found."""
-    for old, caption, words in photos:
+def set_captions(tx: Transaction, photos: Iterable[Recaptioned]) -> None:
+    """Store the captions that `recaptioned` returned."""
+    for old, caption, changes in photos:
         by = old.image.caption_by if old.image and caption else None
         tx.set_caption(old.id, caption, by)
-        tx.update_memory(old.id, **words)
+        tx.update_memory(old.id, **changes)
 
 
-def _showing(memory: Memory, id: str) -> list[MemoryItem]:
+def _memories_of(memory: Memory, id: str) -> list[MemoryItem]:
+    """The memories of an image (its id)."""
     return [*memory.store.get(images.shown_by(memory.store, id)).values()]
 
 
-def _reworded(memory: Memory, item: MemoryItem, known: Picture) -> dict[str, Any]:
-    return rewritten(memory, item, described(known, item.valid_from or item.created_at))
+def _text_update(memory: Memory, item: MemoryItem, known: Picture) -> dict[str, Any]:
+    """`ingest.text_update` with the text that describes an image. known: what is known of it."""
+    return text_update(memory, item, described(known, item.valid_from or item.created_at))
 
 
 # -- text, embeddings and captions by models -----------------------------------------------------
 
 
-def look(
+def read_pending(
     memory: Memory,
     limit: int | None = None,
     *,
@@ -209,31 +214,51 @@ def look(
     and is not tried again. An image that was erased meanwhile is skipped. Raises ModelError,
     StoreError.
     """
-    store, parts, done = memory.store, memory._parts, 0
-    with parts.looking:
-        waiting = images.unread(store, limit)
-        if waiting and (ocr := parts.ocr()) is not None:
-            for id in waiting:
-                if stop():
-                    break
-                _read(memory, ocr, id)
-                done += 1
-                if on_progress is not None:
-                    on_progress(done, len(waiting))
-            parts.drop_ocr()
-        if (embedder := parts.image_embedder()) is not None:
-            for id in images.without_embedding(store, embedder.model_id, limit):
-                if stop():
-                    break
-                if (stored := images.image(store, id)) is not None:
-                    vector = _embedded(embedder, stored.data).tobytes()
-                    with store.transaction() as tx:
-                        tx.set_image_embedding(id, embedder.model_id, vector)
-                    done += 1
+    with memory._parts.reading_images:
+        return _read_texts(memory, limit, stop, on_progress) + _embed_images(memory, limit, stop)
+
+
+def _read_texts(
+    memory: Memory,
+    limit: int | None,
+    stop: Callable[[], bool],
+    on_progress: Callable[[int, int], None] | None,
+) -> int:
+    waiting = images.unread(memory.store, limit)
+    ocr = memory._parts.ocr() if waiting else None
+    if ocr is None:
+        return 0
+    done = 0
+    try:
+        for id in waiting:
+            if stop():
+                break
+            _read_text(memory, ocr, id)
+            done += 1
+            if on_progress is not None:
+                on_progress(done, len(waiting))
+    finally:
+        memory._parts.drop_ocr()
     return done
 
 
-def _read(memory: Memory, ocr: Ocr, id: str) -> None:
+def _embed_images(memory: Memory, limit: int | None, stop: Callable[[], bool]) -> int:
+    store, embedder = memory.store, memory._parts.image_embedder()
+    if embedder is None:
+        return 0
+    done = 0
+    for id in images.without_embedding(store, embedder.model_id, limit):
+        if stop():
+            break
+        if (stored := images.image(store, id)) is not None:
+            vector = _embedding(embedder, stored.data).tobytes()
+            with store.transaction() as tx:
+                tx.set_image_embedding(id, embedder.model_id, vector)
+            done += 1
+    return done
+
+
+def _read_text(memory: Memory, ocr: Ocr, id: str) -> None:
     stored = images.image(memory.store, id)
     if stored is None:
         return
@@ -241,7 +266,7 @@ def _read(memory: Memory, ocr: Ocr, id: str) -> None:
         pixels = picture.pixels(stored.data, LONGEST)
         lines = ocr.read(pixels)
     except (InputError, ModelError):
-        set_read(memory, id, "failed")
+        set_text(memory, id, "failed")
         return
     scale = stored.width / pixels.shape[1]
     found = []
@@ -249,10 +274,11 @@ def _read(memory: Memory, ocr: Ocr, id: str) -> None:
         box = tuple((round(x * scale, 1), round(y * scale, 1)) for x, y in line.box)
         found.append(replace(line, box=box).to_dict())
     text = "\n".join(line.text for line in lines)
-    set_read(memory, id, "done", text or None, json.dumps(found, ensure_ascii=False))
+    set_text(memory, id, "done", text or None, json.dumps(found, ensure_ascii=False))
 
 
-def _embedded(embedder: ImageEmbedder, data: bytes) -> NDArray[np.float32]:
+def _embedding(embedder: ImageEmbedder, data: bytes) -> NDArray[np.float32]:
+    """The embedding of an image's bytes, (dim,)."""
     return embedder.embed(picture.square(data, embedder.side, crop=embedder.crop))
 
 
@@ -273,19 +299,19 @@ def caption(memory: Memory, limit: int | None = None) -> None:
             set_caption(memory, memory_id, text, memory.engine.name)
 
 
-def waits(memory: Memory) -> bool:
-    """Whether an image waits for a caption, and the language model could give one."""
+def caption_waits(memory: Memory) -> bool:
+    """Whether an image has no caption, and the language model could write one."""
     return memory._parts.sees and bool(images.uncaptioned(memory.store, 1))
 
 
-class Reader:
-    """Reads images in a thread of its own, which ends when none waits. Safe from any thread.
+class BackgroundReader:
+    """Reads images in a thread, which ends when none is pending. Safe from any thread.
 
-    The thread begins QUIET_S after `wake`, so that it slows no adds and searches that follow soon.
+    The thread begins QUIET_S after `wake`, so that it does not slow adds and searches that follow.
     """
 
     def __init__(self, work: Callable[[Callable[[], bool]], object]) -> None:
-        """work: reads the images that wait, until the function given to it returns True."""
+        """work: reads the pending images, until the function that it is given returns True."""
         self._work = work
         self._lock = threading.Lock()
         self._wanted = False
@@ -293,7 +319,7 @@ class Reader:
         self._thread: threading.Thread | None = None
 
     def wake(self) -> None:
-        """Say that an image waits; starts the thread if there is none."""
+        """Say that an image is pending; starts the thread if there is none."""
         with self._lock:
             self._wanted = True
             if self._thread is None and not self._closed.is_set():
@@ -303,7 +329,7 @@ class Reader:
                     self._thread = thread
 
     def close(self) -> None:
-        """Stop after the present image, and wait for that; the other images stay pending."""
+        """Stop after the present image, and wait for it; the other images stay pending."""
         self._closed.set()
         if (thread := self._thread) is not None:
             thread.join()
@@ -316,8 +342,13 @@ class Reader:
                     self._thread = None
                     return
                 self._wanted = False
-            with suppress(EdgememError):  # the images stay pending; `process_pending` says why
-                self._work(self._stopped)
+            try:
+                with suppress(EdgememError):  # the images stay pending; `process_pending` says why
+                    self._work(self._stopped)
+            except BaseException:
+                with self._lock:
+                    self._thread = None  # the next `wake` starts another
+                raise
 
     def _stopped(self) -> bool:
         return self._closed.is_set() or not threading.main_thread().is_alive()
@@ -326,7 +357,7 @@ class Reader:
 # -- look-alikes ---------------------------------------------------------------------------------
 
 
-def found_alike(
+def search_by_image(
     memory: Memory,
     source: bytes | str | Path,
     scope: Scope,
@@ -338,22 +369,22 @@ def found_alike(
     """The memories of images that look like a given one, best first.
 
     source: the image's bytes, path or data URI. A copy in another size, format or brightness has a
-    hash that differs by at most NEAR bits, and scores 1 - bits / 64. With an image embedder the
-    score is the cosine of the embeddings, if that is larger. The other arguments and the errors are
-    those of `Memory.search`.
+    perceptual hash that differs by at most NEAR bits, and scores 1 - bits / 64. With an image
+    embedder the score is the cosine of the embeddings, if that is larger. The other arguments and
+    the errors are those of `Memory.search`.
     """
     started = time.perf_counter()
     store, embedder = memory.store, memory._parts.image_embedder()
-    given = picture.read(source)
+    query = picture.read(source)
     rowids = store.rowids(scope, where=where, kinds={"image"}, now=utc_now(), at=at)
     looks = images.looks(store, rowids.tolist(), embedder.model_id if embedder else None)
     if not looks:
         return SearchResults()
     hashes = _bytes("".join(phash for _, phash, _ in looks)).reshape(len(looks), -1)
-    bits = np.unpackbits(hashes ^ _bytes(given.phash), axis=1).sum(axis=1)
+    bits = np.unpackbits(hashes ^ _bytes(query.phash), axis=1).sum(axis=1)
     scores = np.where(bits <= NEAR, 1 - bits / 64, 0.0)
     if embedder is not None:
-        cosines = _cosines(looks, _embedded(embedder, given.data))
+        cosines = _cosines(looks, _embedding(embedder, query.data))
         scores = np.maximum(scores, np.minimum(cosines, 1.0))  # rounding may exceed 1
     least = max(threshold or 0.0, np.finfo(np.float32).tiny)
     best = [i for i in np.argsort(-scores, kind="stable")[:top_k].tolist() if scores[i] >= least]
@@ -370,7 +401,10 @@ def _bytes(hexadecimal: str) -> NDArray[np.uint8]:
 def _cosines(
     looks: Sequence[tuple[int, str, bytes | None]], vector: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """(n,) float32, the cosine of each image with `vector`; 0 if it has no embedding."""
+    """(n,) float32, the cosine of each image with `vector`; 0 without an embedding.
+
+    looks: (rowid, perceptual hash, embedding) of each image.
+    """
     out = np.zeros(len(looks), np.float32)
     for i, (_, _, embedding) in enumerate(looks):
         if embedding is not None and len(embedding) == vector.nbytes:
@@ -381,8 +415,8 @@ def _cosines(
 # -- the line that a hit cites -------------------------------------------------------------------
 
 
-def hits(memory: Memory, scored: Sequence[Scored], query: str) -> tuple[Hit, ...]:
-    """The hits of a search. The hit of an image has the line read in it that shares most words with
+def hits_of(memory: Memory, scored: Sequence[Scored], query: str) -> tuple[Hit, ...]:
+    """The hits of a search. Each image's hit cites the line of its text that shares most words with
     the query, the first of equals."""
     items = memory.store.by_rowids([each.rowid for each in scored])
     ids = {item.image.id for item in items.values() if item.image is not None}
@@ -404,16 +438,16 @@ def _cited(lines: Sequence[ImageLine], asked: set[str]) -> ImageLine | None:
 # -- shown to a model that sees ------------------------------------------------------------------
 
 
-def given(sources: Sequence[bytes | str | Path]) -> tuple[Pixels, ...]:
+def pixels_of(sources: Sequence[bytes | str | Path]) -> tuple[Pixels, ...]:
     """The pixels of images as `Memory.add` takes them. Raises InputError, ConfigError."""
     return tuple(picture.pixels(picture.read(source).data, vision.LONGEST) for source in sources)
 
 
-def recalled(memory: Memory, hits: Sequence[Hit]) -> tuple[tuple[Hit, ...], tuple[Pixels, ...]]:
+def images_of(memory: Memory, hits: Sequence[Hit]) -> tuple[tuple[Hit, ...], tuple[Pixels, ...]]:
     """The hits whose turns came with images, and the pixels of these images.
 
-    Of the best _FIRST hits, and at most _MOST images. Both are empty if the best hit is not among
-    them: then the question is not about an image.
+    Only the best _FIRST hits and at most _MOST images are taken. Both are empty if the best hit
+    came without an image: then the question is not about one.
     """
     first = hits[:_FIRST]
     came = images.of_turns(memory.store, [turn for hit in first for turn in hit.sources])
