@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TextIO, get_args
+from typing import TYPE_CHECKING, Any, TextIO, get_args
 
 import click
 
@@ -184,23 +184,23 @@ def _draw_relations(told: Iterable[Relation], entity: str | None) -> None:
 
 @ui.cli.command()
 @id_argument
-@click.option(
-    "--picture", type=click.File("wb", lazy=True), help="Also write its picture to this file."
-)
+@click.option("--picture", type=ui.NEW, metavar="FILE", help="Also write its picture to this file.")
 @ui.store_option
-def get(memory_id: str, memory: Memory, picture: IO[bytes] | None) -> None:
+def get(memory_id: str, memory: Memory, picture: Path | None) -> None:
     """Show one memory, and what was said that it was taken from."""
-    if picture is not None and picture.name == "-" and ui.wants_json():
+    if picture == ui.STDOUT and ui.wants_json():
         raise click.UsageError("--picture - and --json would both print; give --picture a FILE.")
     item = memory.get(memory_id)
     if item is None:
         raise ui.no_memory(memory, memory_id)
     if picture is not None:
         if item.image is None or (image := memory.image(item.image.id)) is None:
-            raise InputError(f"{memory_id} has no picture. `edgemem list` shows those that have.")
-        picture.write(image.data)
-        if picture.name == "-":
+            have = """`edgemem list --filters '{"kind": "image"}'` shows those that have."""
+            raise InputError(f"{memory_id} has no picture. {have}")
+        if picture == ui.STDOUT:
+            click.echo(image.data, nl=False)
             return
+        picture.write_bytes(image.data)
     shown = item.to_dict()
     lines = [
         f"{key}\t{value if key == 'memory' else ui.one_line(str(value))}"
@@ -359,7 +359,7 @@ _MOST_USERS = 3  # that are named after an import
 
 
 @ui.cli.command()
-@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
+@click.argument("file", type=ui.NEW, default="-")
 @click.option(
     "--format", "shape", type=click.Choice(["edgemem", "pgvector"]), default="edgemem",
     help="edgemem: JSON Lines; pgvector: SQL that psql loads into PostgreSQL.",
@@ -367,7 +367,7 @@ _MOST_USERS = 3  # that are named after an import
 @click.option("--user-id", metavar="ID", help="Only what is of this user.  [default: everything]")
 @click.option("--sealed", is_flag=True, help="Encrypt each line with the vault's key.")
 @ui.store_option
-def export(file: str, shape: str, user_id: str | None, sealed: bool, memory: Memory) -> None:
+def export(file: Path, shape: str, user_id: str | None, sealed: bool, memory: Memory) -> None:
     """Write what is remembered to FILE as JSON Lines (default: standard output).
 
     Turns, memories, deleted ones too, history, relations, images, marks of what may never be sent,
@@ -387,13 +387,13 @@ def export(file: str, shape: str, user_id: str | None, sealed: bool, memory: Mem
             return upkeep.export_pgvector(memory.store, to)
         return memory.export_jsonl(to, user_id=user_id, sealed=sealed)
 
-    if file == "-":
+    if file == ui.STDOUT:
         write(sys.stdout)
         return
     with ui.working("Exporting …"):
-        count = write(Path(file))
+        count = write(file)
     remark = f"{ui.plural(count, 'row')} written to {file}."
-    ui.print_result({"results": [{"file": file, "rows": count}]}, remark=remark)
+    ui.print_result({"results": [{"file": str(file), "rows": count}]}, remark=remark)
 
 
 @ui.cli.command("import")

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FILE",
+    "NEW",
+    "STDOUT",
     "ask_passphrase",
     "at_a_terminal",
     "change_line",
@@ -137,6 +139,20 @@ def cli() -> None:
 
 
 FILE = click.Path(exists=True, dir_okay=False)
+STDOUT = Path("-")
+
+
+def NEW(value: str) -> Path:
+    """The type of a file that a command writes; "-" is stdout. A store is never overwritten."""
+    from edgemem.store.database import resolved
+    from edgemem.store.encryption import is_of_store
+
+    click.Path(dir_okay=False, allow_dash=True).convert(value, None, None)
+    path = Path(value)
+    if path != STDOUT and is_of_store(resolved(path)):
+        raise click.BadParameter(f"{path} is a store, or belongs to one; give another file.")
+    return path
+
 
 db_option = click.option(
     "--db", metavar="FILE", help="The store's file.  [default: the setting `db`]"

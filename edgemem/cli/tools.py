@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["print_struck"]
 
-NEW = click.Path(dir_okay=False, path_type=Path)
-
 
 @ui.cli.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True), default="-")
@@ -134,7 +132,7 @@ def print_struck(text: str, kept: Sequence[tuple[int, int]]) -> None:
 @click.option("--rounds", type=int, default=5, help="Of each stage.")
 @ui.model_option
 @click.option("--memory-limit", metavar="SIZE", help="As the setting `memory_limit`.")
-@click.option("--html", type=NEW, metavar="FILE", help="Write a page with plots.")
+@click.option("--html", type=ui.NEW, metavar="FILE", help="Write a page with plots.")
 @ui.json_option
 def profile(budgets: tuple[str, ...], rounds: int, html: Path | None, **given: str | None) -> None:
     """Does it fit, and how fast is it, on this device?
@@ -440,7 +438,9 @@ def train() -> None:
     multiple=True,
     help="Validation examples; without it, a tenth of the groups of --data.",
 )
-@click.option("--out", type=NEW, required=True, help="The adapter file to write (.gguf).")
+@click.option(
+    "--out", type=ui.NEW, metavar="FILE", required=True, help="The adapter file to write (.gguf)."
+)
 @base_option
 @click.option(
     "--layers",
@@ -567,7 +567,7 @@ def combine(
 @train.command()
 @click.argument("adapters", nargs=-1, required=True, type=PATH, metavar="ADAPTER...")
 @click.option(
-    "--out", required=True, type=NEW, metavar="FILE",
+    "--out", required=True, type=ui.NEW, metavar="FILE",
     help="The adapter to write; how it was made goes beside it.",
 )  # fmt: skip
 @click.option("--weight", type=click.FloatRange(0, min_open=True), help="Of each.  [default: 1/n]")
