@@ -55,3 +55,41 @@ def test_an_export_from_python_does_not_overwrite_its_store(store: Path) -> None
         with pytest.raises(InputError, match=r"memory\.db is the store itself"):
             memory.export_jsonl(store)
         assert [item.memory for item in memory.get_all()] == [CAT]
+
+
+# -- settings ------------------------------------------------------------------------------------
+
+
+def test_config_repairs_a_file_that_it_refuses(run: Run, home: Path) -> None:
+    file = home / "config.toml"
+    file.write_text("top_k = 'many'\ncolour = 3\n")
+    assert "top_k = 'many'" in run("config", "show", code=1).stderr
+    gone = run("config", "unset", "colour", code=1)  # the other is still wrong
+    assert gone.stderr.startswith(f"{file} no longer sets colour.\nError: Setting top_k = 'many'")
+    assert run("config", "set", "top_k", "7").stdout == "top_k\t7\n"
+    assert run("config", "unset", "nothing", code=1).stderr.startswith("Error: Unknown setting")
+
+
+def test_config_says_that_a_variable_holds_instead_of_the_file(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEMEM_TOP_K", "3")
+    for change in (("set", "top_k", "7"), ("unset", "top_k")):
+        told = run("config", *change)
+        assert told.stdout == "top_k\t3\n"
+        assert "EDGEMEM_TOP_K is set in the environment, and holds instead." in told.stderr
+    assert "environment" not in run("config", "set", "n_ctx", "512").stderr
+
+
+def test_a_setting_below_zero_needs_no_dashes(run: Run) -> None:
+    assert run("config", "set", "n_gpu_layers", "-1").stdout == "n_gpu_layers\t-1\n"
+
+
+# -- a variable that is empty --------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize("command", [("export",), ("cloud", "never-send"), ("list",)], ids=" ".join)
+def test_an_empty_id_is_refused_by_every_command(run: Run, command: tuple[str, ...]) -> None:
+    refused = run(*command, "--user-id", "", code=1)
+    assert refused.stderr.startswith("Error: the user_id is empty") and refused.stdout == ""
