@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -93,3 +96,29 @@ def test_a_setting_below_zero_needs_no_dashes(run: Run) -> None:
 def test_an_empty_id_is_refused_by_every_command(run: Run, command: tuple[str, ...]) -> None:
     refused = run(*command, "--user-id", "", code=1)
     assert refused.stderr.startswith("Error: the user_id is empty") and refused.stdout == ""
+
+
+# -- standard input ------------------------------------------------------------------------------
+
+
+def test_a_dash_is_standard_input_without_a_byte_order_mark(run: Run) -> None:
+    run("add", "--no-infer", "-", input=b"\xef\xbb\xbfone\r\ntwo\r\n")
+    (one,) = listed(run)
+    assert one["memory"] == "one\r\ntwo"
+    run("update", one["id"], "-", input="three\n")
+    assert [item["memory"] for item in listed(run)] == ["three"]
+    run("update", one["id"], "-", input="", code=1)
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="reads a pipe twice by Linux's memfd")
+@pytest.mark.parametrize("file", ["-", "/dev/stdin"])
+def test_an_export_is_imported_from_a_pipe(
+    store: Path, run: Run, tmp_path: Path, file: str
+) -> None:
+    other = tmp_path / "other.db"
+    script = f"{sys.executable} -m edgemem export | {sys.executable} -m edgemem import {file}"
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"{script} --db {other}"], capture_output=True, text=True, check=True
+    )
+    assert "/dev/stdin: 3 rows imported." in done.stderr
+    assert run("export", "--db", str(other)).stdout == run("export").stdout

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
@@ -71,7 +72,7 @@ def add(
     scope: dict[str, Any],
     **given: Any,
 ) -> None:
-    """Remember each TEXT as one message; without TEXT, all of standard input as one.
+    """Remember each TEXT as one message; without TEXT, or for -, all of standard input as one.
 
     An image belongs to the last TEXT, or stands alone. Prints what changed: id, event, text. A time
     without a zone is in this machine's own.
@@ -79,7 +80,8 @@ def add(
     if not texts and not images:
         if ui.stdin_is_terminal():
             raise click.UsageError("Give a TEXT, or pipe one in.")
-        texts = (ui.read_text().rstrip("\r\n"),)
+        texts = ("-",)
+    texts = tuple(map(ui.or_stdin, texts))
     speaker = {} if name is None else {"name": name}
     messages = [{"role": role, "content": text, **speaker} for text in texts]
     settings = ui.settings_with(experts=experts) if no_infer else ui.model_settings(experts=experts)
@@ -240,8 +242,11 @@ def list_memories(top_k: int | None, memory: Memory, scope: dict[str, Any], **gi
 @click.option("--metadata", type=JSON, help="A JSON object in place of the present one.")
 @ui.memory_option
 def update(memory_id: str, text: str, metadata: dict[str, Any] | None, memory: Memory) -> None:
-    """Replace the text of a memory; its history keeps the old one."""
-    change = memory.update(memory_id, text, metadata=metadata)
+    """Replace the text of a memory by TEXT, or for - by standard input.
+
+    Its history keeps the old one.
+    """
+    change = memory.update(memory_id, ui.or_stdin(text), metadata=metadata)
     ui.print_result({"results": [change.to_dict()]}, [ui.change_line(change)])
 
 
@@ -397,7 +402,13 @@ def export(file: Path, shape: str, user_id: str | None, sealed: bool, memory: Me
 
 
 @ui.cli.command("import")
-@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True), metavar="FILE...")
+@click.argument(
+    "paths",
+    nargs=-1,
+    required=True,
+    type=click.Path(exists=True, allow_dash=True),
+    metavar="FILE...",
+)
 @click.option(
     "--format",
     "shape",
@@ -421,7 +432,7 @@ def import_files(
     scope: dict[str, Any],
     db: str | None,
 ) -> None:
-    """Read conversations, or an export, into the store.
+    """Read conversations, or an export, into the store; for - from standard input.
 
     Chat logs have lines such as `[2024-05-01 10:00] Name: text`, `Name: text`, or WhatsApp's, also
     in its .zip. The exports of ChatGPT, Claude and Telegram are JSON. An import that was stopped
@@ -430,6 +441,9 @@ def import_files(
     mapped instead of embedding their texts anew.
     """
     settings = ui.settings_with(experts=experts) if no_infer else ui.model_settings(experts=experts)
+    paths = tuple(dict.fromkeys(_STDIN if path == "-" else path for path in paths))
+    if _STDIN in paths:
+        _copy_stdin()
     shapes = [importers.detect_format(path) if shape == "auto" else shape for path in paths]
     given = click.get_current_context().params
     if "edgemem" in shapes and (no_infer or any(given[key] is not None for key in ("me", *scope))):
@@ -453,6 +467,19 @@ def import_files(
             ui.note(f"{path}: {ui.plural(row['imported'], unit)} imported{skipped}.")
             ui.pending_note(row["pending"])
     ui.print_result({"results": rows})
+
+
+_STDIN = "/dev/stdin"
+
+
+def _copy_stdin() -> None:
+    """Puts a copy in memory in the place of stdin, because an import reads its file twice."""
+    if not hasattr(os, "memfd_create"):
+        raise click.UsageError("Standard input cannot be read twice on this system; give a FILE.")
+    with open(os.memfd_create("edgemem"), "wb") as copy:
+        copy.write(sys.stdin.buffer.read())
+        copy.flush()
+        os.dup2(copy.fileno(), 0)
 
 
 def _import_export(memory: Memory, path: str) -> dict[str, int]:

@@ -57,6 +57,7 @@ __all__ = [
     "oldest_first",
     "one_line",
     "open_memory",
+    "or_stdin",
     "pending_note",
     "plural",
     "print_json",
@@ -516,13 +517,18 @@ def read_text(file: str = "-") -> str:
     """Reads a file, or stdin, as text. Raises click's usage error if it is not UTF-8."""
     try:
         if file == "-":
-            return sys.stdin.buffer.read().decode("utf-8")
-        return Path(file).read_text(encoding="utf-8")
+            return sys.stdin.buffer.read().decode("utf-8-sig")
+        return Path(file).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as exc:
         raise click.UsageError(
             f"{'Standard input' if file == '-' else file} is not UTF-8 text: byte {exc.start} is "
             f"{exc.object[exc.start]:#04x}. Convert it to UTF-8 first."
         ) from exc
+
+
+def or_stdin(text: str) -> str:
+    """Returns a text; for "-" all of stdin, without the line breaks at its end."""
+    return read_text().rstrip("\r\n") if text == "-" else text
 
 
 def stdin_is_terminal() -> bool:
