@@ -122,3 +122,42 @@ def test_an_export_is_imported_from_a_pipe(
     )
     assert "/dev/stdin: 3 rows imported." in done.stderr
     assert run("export", "--db", str(other)).stdout == run("export").stdout
+
+
+# -- what is not there ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["status", "export-recovery", "change-passphrase", "unlock"])
+def test_a_store_that_is_not_there_is_called_neither_plain_nor_a_vault(
+    run: Run, tmp_path: Path, command: str
+) -> None:
+    told = run("vault", command, "--db", str(tmp_path / "none.db"), code=1)
+    assert told.stderr.startswith(f"Error: There is no store at {tmp_path / 'none.db'}")
+    note = tmp_path / "note.txt"
+    note.write_text("Milk, eggs.")
+    told = run("vault", "status", "--db", str(note), code=1)
+    assert f"{note} is no store, neither a plain one nor a vault" in told.stderr
+
+
+def test_a_wrong_pairing_code_makes_no_store(run: Run, tmp_path: Path) -> None:
+    new = tmp_path / "new.db"
+    told = run("sync", str(tmp_path / "shared"), "--code", "WRONG", "--db", str(new), code=1)
+    assert "the pairing code has a slip of the pen" in told.stderr and not new.exists()
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize("command", [("list",), ("search", "cat")], ids=" ".join)
+def test_both_lists_refuse_a_top_k_below_1(run: Run, command: tuple[str, ...]) -> None:
+    assert "0 is not in the range x>=1" in run(*command, "-k", "0", code=2).stderr
+    assert CAT in run(*command, "-k", "1").stdout
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize(
+    "command", [("list",), ("search", "x"), ("graph",), ("delete", "--all"), ("erase", "--all")],
+    ids=" ".join,
+)  # fmt: skip
+def test_nobody_is_named_where_nothing_is_found(run: Run, command: tuple[str, ...]) -> None:
+    yes = ["--yes"] if "--all" in command else []
+    told = run(*command, *yes, "--user-id", "bo")
+    assert told.stdout == "" and told.stderr.rstrip().endswith(" user_id 'bo'.")

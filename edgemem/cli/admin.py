@@ -126,16 +126,18 @@ def doctor(retry: bool, erased: bool, receipt: str | None, db: str | None) -> No
     through for what they name. The exit code is 1 if a problem was found.
     """
     kept = None if receipt is None else _receipt(receipt)
-    with _without_doctor(), ExitStack() as opened:
+    with ExitStack() as opened:
         refused = []
-        try:
-            memory = opened.enter_context(ui.open_memory(db))
-        except MemoryBudgetExceeded as exc:
-            if retry:
-                raise
-            refused.append(str(exc))
-            memory = opened.enter_context(ui.open_memory(db, loads=False))
-        _examine(memory, retry, erased if kept is None else kept, refused)
+        with _without_doctor(""):  # an export could not open the store either
+            try:
+                memory = opened.enter_context(ui.open_memory(db))
+            except MemoryBudgetExceeded as exc:
+                if retry:
+                    raise
+                refused.append(str(exc))
+                memory = opened.enter_context(ui.open_memory(db, loads=False))
+        with _without_doctor(f"{_SAVE}, or "):
+            _examine(memory, retry, erased if kept is None else kept, refused)
 
 
 _SEE_DOCTOR = "run `edgemem doctor`"
@@ -143,12 +145,12 @@ _SAVE = "save what can be read (`edgemem export FILE`)"
 
 
 @contextmanager
-def _without_doctor() -> Iterator[None]:
+def _without_doctor(instead: str) -> Iterator[None]:
     """Has an error that sends people to the doctor name what else can be done."""
     try:
         yield
     except StoreCorrupt as exc:
-        raise StoreCorrupt(str(exc).replace(_SEE_DOCTOR, _SAVE)) from exc
+        raise StoreCorrupt(str(exc).replace(f"{_SEE_DOCTOR}, or ", instead)) from exc
 
 
 def _examine(

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, get_args
 
@@ -38,6 +39,7 @@ def JSON(value: str) -> dict[str, Any]:  # its name is shown in --help
     return parsed
 
 
+top_k_option = partial(click.option, "--top-k", "-k", type=click.IntRange(1), metavar="N")
 id_argument = click.argument("memory_id", metavar="ID")
 at_option = click.option("--at", metavar="TIME", help="What held then, ISO-8601.  [default: now]")
 
@@ -72,9 +74,9 @@ def add(
     scope: dict[str, Any],
     **given: Any,
 ) -> None:
-    """Remember each TEXT as one message; without TEXT, or for -, all of standard input as one.
+    """Remember each TEXT as one message; without TEXT, all of standard input as one.
 
-    An image belongs to the last TEXT, or stands alone. Prints what changed: id, event, text. A time
+    A TEXT of - is standard input, too. An image belongs to the last TEXT, or stands alone. Prints what changed: id, event, text. A time
     without a zone is in this machine's own.
     """
     if not texts and not images:
@@ -96,7 +98,7 @@ def add(
 @ui.cli.command()
 @click.argument("query", nargs=-1)
 @click.option("--image", type=ui.FILE, help="Find images that look like this one, without a QUERY.")
-@click.option("--top-k", "-k", type=int, help="Most memories to show.  [default: setting `top_k`]")
+@top_k_option(help="Most memories to show.  [default: setting `top_k`]")
 @click.option("--threshold", type=float, help="Leave out lower scores.")
 @click.option("--filters", type=JSON, help="""Such as '{"city": {"in": ["Oslo"]}}'.""")
 @click.option("--explain", is_flag=True, help="Show the parts that make up each score.")
@@ -149,7 +151,7 @@ def graph(entity: str | None, memory: Memory, scope: dict[str, Any], **given: An
         _draw_relations(told, entity)
         return
     ui.print_result(
-        told.to_dict(), map(_relation_line, told), f"Nothing is told of {entity or 'it'}."
+        told.to_dict(), map(_relation_line, told), f"Nothing is told of {entity or ui.who(scope)}."
     )
 
 
@@ -222,9 +224,7 @@ def get(memory_id: str, memory: Memory, picture: Path | None) -> None:
 
 @ui.cli.command("list")
 @click.option("--filters", type=JSON, help="""Such as '{"kind": "fact"}'.""")
-@click.option(
-    "--top-k", "-k", type=click.IntRange(0), help="Most memories to show.  [default: all]"
-)
+@top_k_option(help="Most memories to show.  [default: all]")
 @at_option
 @ui.scope_options
 @ui.store_option
@@ -242,9 +242,9 @@ def list_memories(top_k: int | None, memory: Memory, scope: dict[str, Any], **gi
 @click.option("--metadata", type=JSON, help="A JSON object in place of the present one.")
 @ui.memory_option
 def update(memory_id: str, text: str, metadata: dict[str, Any] | None, memory: Memory) -> None:
-    """Replace the text of a memory by TEXT, or for - by standard input.
+    """Replace the text of a memory; its history keeps the old one.
 
-    Its history keeps the old one.
+    A TEXT of - is standard input.
     """
     change = memory.update(memory_id, ui.or_stdin(text), metadata=metadata)
     ui.print_result({"results": [change.to_dict()]}, [ui.change_line(change)])
@@ -291,9 +291,8 @@ def delete(
                     f"({ui.plural(len(telling), 'message')}); `edgemem erase` would remove it with "
                     "the fact."
                 )
-    ui.print_result(
-        {"results": [change.to_dict() for change in changes]}, map(ui.change_line, changes)
-    )
+    found = {"results": [change.to_dict() for change in changes]}
+    ui.print_result(found, map(ui.change_line, changes), f"No memories of {ui.who(scope)}.")
 
 
 @ui.cli.command()
@@ -338,7 +337,7 @@ def erase(
         ui.forget_typed(said)
         with ui.working("Erasing …"):
             gone = memory.erase_all(**scope) if everything else memory.erase(ids)
-    ui.print_result(gone.to_dict(), gone)
+    ui.print_result(gone.to_dict(), gone, f"No memories of {ui.who(scope)}.")
 
 
 @ui.cli.command()
@@ -432,9 +431,9 @@ def import_files(
     scope: dict[str, Any],
     db: str | None,
 ) -> None:
-    """Read conversations, or an export, into the store; for - from standard input.
+    """Read conversations, or an export, into the store.
 
-    Chat logs have lines such as `[2024-05-01 10:00] Name: text`, `Name: text`, or WhatsApp's, also
+    A FILE of - is standard input. Chat logs have lines such as `[2024-05-01 10:00] Name: text`, `Name: text`, or WhatsApp's, also
     in its .zip. The exports of ChatGPT, Claude and Telegram are JSON. An import that was stopped
     may be run again: what is there already is passed over. Memories of another program, such as
     `{"memory": "…", "vector": […]}` in each line, are stored as facts; of many vectors, most are

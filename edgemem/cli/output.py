@@ -65,6 +65,7 @@ __all__ = [
     "progress",
     "read_text",
     "remember_typed",
+    "require_store",
     "scope_options",
     "settings_with",
     "shared_history",
@@ -258,24 +259,32 @@ def open_memory(
     Raises StoreError if there is none and `create` is False, so that a mistyped path makes no file.
     """
     from edgemem.memory import Memory
-    from edgemem.store.database import resolved
 
     global _store, _vault
     settings = settings or load_settings()
     if not loads:
         settings = replace(settings, memory_limit=NO_LIMIT)
     place = settings.db if db is None else db
-    if not create and str(place) != MEMORY_DB and not resolved(place).exists():
-        raise StoreError(
-            f"There is no store at {resolved(place)}: nothing was remembered there yet. `edgemem "
-            "add TEXT` or `edgemem chat` makes one, `edgemem sync … --code CODE` fetches that of "
-            "another device; if yours lies elsewhere, name it with --db."
-        )
+    if not create and str(place) != MEMORY_DB:
+        require_store(place)
     opened = partial(Memory, place, settings=settings)
     passphrase = passphrase or _first_passphrase(place)
     with ask_passphrase(lambda given: opened(passphrase=given or passphrase)) as memory:
         _store, _vault = memory.store.path, memory.store.vault
         yield memory
+
+
+def require_store(place: str | Path) -> Path:
+    """Returns the path of a store with links followed. Raises StoreError if nothing is there."""
+    from edgemem.store.database import resolved
+
+    if not (file := resolved(place)).exists():
+        raise StoreError(
+            f"There is no store at {file}: nothing was remembered there yet. `edgemem add TEXT` or "
+            "`edgemem chat` makes one, `edgemem sync … --code CODE` fetches that of another "
+            "device; if yours lies elsewhere, name it with --db."
+        )
+    return file
 
 
 def _first_passphrase(place: str | Path) -> str | None:

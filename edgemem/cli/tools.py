@@ -343,7 +343,10 @@ def sync(
     if sum((folder is not None, show_code, serve, address is not None)) != 1:
         raise click.UsageError("give one of FOLDER, --show-code, --serve and --with")
     from edgemem.sync import pairing_code
+    from edgemem.sync.exchange import secret_of
 
+    if code is not None:
+        secret_of(code)  # a wrong one makes no store
     with ui.open_memory(db, create=code is not None) as memory:
         known = code is not None or memory.store.select("SELECT 1 FROM sync_self") != []
         if show_code:
@@ -357,7 +360,6 @@ def sync(
                     f"this device has no pairing code yet; `edgemem sync --serve` at {address} "
                     "prints it: give it here with --code"
                 )
-            from edgemem.sync.exchange import secret_of
             from edgemem.sync.network import Remote
 
             with closing(Remote(address, secret_of(code or pairing_code(memory)))) as remote:
