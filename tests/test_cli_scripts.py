@@ -139,6 +139,18 @@ def test_a_store_that_is_not_there_is_called_neither_plain_nor_a_vault(
     assert f"{note} is no store, neither a plain one nor a vault" in told.stderr
 
 
+def test_a_store_is_no_file_to_import(run: Run, store: Path) -> None:
+    told = run("import", str(store), code=1).stderr
+    assert f"Error: {store} is an SQLite database; of a store, `edgemem export --db {store}" in told
+
+
+def test_a_shell_completes_commands() -> None:
+    asked = {"_EDGEMEM_COMPLETE": "bash_complete", "COMP_WORDS": "edgemem lis", "COMP_CWORD": "1"}
+    command = [sys.executable, "-m", "edgemem"]
+    done = subprocess.run(command, env=os.environ | asked, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("plain,list\n", "")
+
+
 def test_a_wrong_pairing_code_makes_no_store(run: Run, tmp_path: Path) -> None:
     new = tmp_path / "new.db"
     told = run("sync", str(tmp_path / "shared"), "--code", "WRONG", "--db", str(new), code=1)

@@ -76,8 +76,8 @@ def add(
 ) -> None:
     """Remember each TEXT as one message; without TEXT, all of standard input as one.
 
-    A TEXT of - is standard input, too. An image belongs to the last TEXT, or stands alone. Prints what changed: id, event, text. A time
-    without a zone is in this machine's own.
+    A TEXT of - is standard input, too. An image belongs to the last TEXT, or stands alone. Prints
+    what changed: id, event, text. A time without a zone is in this machine's own.
     """
     if not texts and not images:
         if ui.stdin_is_terminal():
@@ -433,11 +433,11 @@ def import_files(
 ) -> None:
     """Read conversations, or an export, into the store.
 
-    A FILE of - is standard input. Chat logs have lines such as `[2024-05-01 10:00] Name: text`, `Name: text`, or WhatsApp's, also
-    in its .zip. The exports of ChatGPT, Claude and Telegram are JSON. An import that was stopped
-    may be run again: what is there already is passed over. Memories of another program, such as
-    `{"memory": "…", "vector": […]}` in each line, are stored as facts; of many vectors, most are
-    mapped instead of embedding their texts anew.
+    Chat logs have lines such as `[2024-05-01 10:00] Name: text`, `Name: text`, or WhatsApp's, also
+    in its .zip. The exports of ChatGPT, Claude and Telegram are JSON. A FILE of - is standard
+    input. An import that was stopped may be run again: what is there already is passed over.
+    Memories of another program, such as `{"memory": "…", "vector": […]}` in each line, are stored
+    as facts; of many vectors, most are mapped instead of embedding their texts anew.
     """
     settings = ui.settings_with(experts=experts) if no_infer else ui.model_settings(experts=experts)
     paths = tuple(dict.fromkeys(_STDIN if path == "-" else path for path in paths))
