@@ -53,6 +53,11 @@ def test_no_output_overwrites_a_store_or_what_belongs_to_one(
     ]  # fmt: skip
 
 
+def test_a_file_named_like_the_end_of_a_store_is_written(run: Run, store: Path) -> None:
+    run("export", str(store.parent / ".vault"))
+    assert (store.parent / ".vault").read_text() == run("export").stdout
+
+
 def test_an_export_from_python_does_not_overwrite_its_store(store: Path) -> None:
     with Memory(store) as memory:
         with pytest.raises(InputError, match=r"memory\.db is the store itself"):
@@ -173,3 +178,15 @@ def test_nobody_is_named_where_nothing_is_found(run: Run, command: tuple[str, ..
     yes = ["--yes"] if "--all" in command else []
     told = run(*command, *yes, "--user-id", "bo")
     assert told.stdout == "" and told.stderr.rstrip().endswith(" user_id 'bo'.")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="has no pipes with a name")
+def test_an_export_goes_into_a_pipe_and_an_import_from_a_named_one_is_refused(
+    store: Path, run: Run, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "edgemem", "export", "/dev/stdout"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == run("export").stdout and "3 rows written" in done.stderr
+    os.mkfifo(pipe := tmp_path / "pipe")
+    told = run("import", str(pipe), code=2).stderr
+    assert f"{pipe} is a pipe, which can be read only once; pipe it into -." in told

@@ -443,6 +443,8 @@ def import_files(
     paths = tuple(dict.fromkeys(_STDIN if path == "-" else path for path in paths))
     if _STDIN in paths:
         _copy_stdin()
+    if pipe := next((path for path in paths if Path(path).is_fifo()), None):
+        raise click.UsageError(f"{pipe} is a pipe, which can be read only once; pipe it into -.")
     shapes = [importers.detect_format(path) if shape == "auto" else shape for path in paths]
     given = click.get_current_context().params
     if "edgemem" in shapes and (no_infer or any(given[key] is not None for key in ("me", *scope))):

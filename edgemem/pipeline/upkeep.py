@@ -201,8 +201,9 @@ def _replacing(file: str | Path | IO[str], store: Store) -> Iterator[IO[str]]:
     if identity(path) == identity(store.path) is not None:
         raise InputError(f"{path} is the store itself; give another file to export to")
     try:
-        if path.exists() and not path.is_file():  # a pipe or a terminal
-            with path.open("w", encoding="utf-8", newline="\n") as out:
+        given = Path(file)  # the link of a pipe such as /dev/stdout leads to no path
+        if given.exists() and not given.is_file():  # a pipe or a terminal
+            with given.open("w", encoding="utf-8", newline="\n") as out:
                 yield out
             return
         with replacing(path, "w", encoding="utf-8", newline="\n") as out:

@@ -62,7 +62,7 @@ def is_of_store(file: Path) -> bool:
 
     Not to be asked of a store that this process has open: see `database.make_file`.
     """
-    stores = (file.with_name(file.name.removesuffix(end)) for end in ("", "-wal", "-shm", ".vault"))
+    stores = (file.parent / file.name.removesuffix(e) for e in ("", "-wal", "-shm", ".vault"))
     return any(store.is_file() and (is_plain(store) or is_encrypted(store)) for store in stores)
 
 
