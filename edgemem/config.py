@@ -45,6 +45,7 @@ __all__ = [
     "set_value",
     "toml_value",
     "unset_value",
+    "variable",
 ]
 
 
@@ -254,11 +255,16 @@ def load_settings() -> Settings:
         if key == "db" and str(values[key]) != MEMORY_DB:
             values[key] = file.absolute().parent / values[key]
     for key in _KEYS:
-        name = f"EDGEMEM_{key.upper().replace('.', '_')}"
+        name = variable(key)
         if text := os.environ.get(name):
             values[key] = checked(key, _from_text(key, text), f"the environment ({name})")
     cloud = {k.removeprefix(_CLOUD): values.pop(k) for k in list(values) if k.startswith(_CLOUD)}
     return Settings(**values, cloud=CloudSettings(**cloud))
+
+
+def variable(key: str) -> str:
+    """Returns the name of the environment variable that sets a setting for one run."""
+    return f"EDGEMEM_{key.upper().replace('.', '_')}"
 
 
 def set_value(key: str, value: str | int | Path) -> Path:
@@ -279,19 +285,26 @@ def set_value(key: str, value: str | int | Path) -> Path:
     given = _from_text(key, value) if isinstance(value, str) else value
     final = _plain(checked(key, given, "the call"))
     with _locked(config_file()) as file:
-        _write(file, {**_read_file(file), key: final}, key)
+        values = _read_file(file)
+        for other, old in values.items():
+            if other != key:  # a wrong value may be replaced
+                checked(other, old, str(file))
+        _write(file, values | {key: final}, key)
     return file
 
 
 def unset_value(key: str) -> Path:
-    """Removes a setting from the settings file, if it is there. Returns and raises as `set_value`
-    does."""
-    _check_key(key, "the call")
+    """Removes a setting from the settings file, if it is there; also a wrong or unknown one.
+
+    Returns and raises as `set_value` does.
+    """
     with _locked(config_file()) as file:
         values = _read_file(file)
         if key in values:
             del values[key]
             _write(file, values, key)
+        else:
+            _check_key(key, "the call")
     return file
 
 
@@ -430,7 +443,7 @@ def _is_no_expression(pattern: str) -> bool:
 
 
 def _read_file(file: Path) -> dict[str, Any]:
-    """Returns the raw values of a settings file by key, checked; empty without a file."""
+    """Returns the raw values of a settings file by key, not checked; empty without a file."""
     try:
         values = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
@@ -442,10 +455,7 @@ def _read_file(file: Path) -> dict[str, Any]:
         ) from exc
     except OSError as exc:
         raise ConfigError(f"Cannot read the settings file {file}: {exc.strerror}.") from exc
-    values = {key: value for key, value in _flat(values).items() if key not in _RETIRED}
-    for key, value in values.items():
-        checked(key, value, str(file))
-    return values
+    return {key: value for key, value in _flat(values).items() if key not in _RETIRED}
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -88,8 +88,8 @@ def utf8(text: str, what: str = "text") -> bytes:
         return text.encode("utf-8")
     except UnicodeEncodeError as exc:
         raise InputError(
-            f"the {what} has half of a surrogate pair at character {exc.start}; decode it again "
-            "with errors='replace', or remove that character"
+            f"the {what} has half of a surrogate pair at character {exc.start}, as text has that "
+            "is not UTF-8; convert it to UTF-8, or remove that character"
         ) from exc
 
 

@@ -618,6 +618,7 @@ class Memory:
         vault. Raises StoreFull if the file cannot be written.
         """
         self._parts.require_open()
+        inputs.scope_of(user_id, None, None)
         return upkeep.export_jsonl(self.store, file, user_id=user_id, sealed=sealed)
 
     def import_jsonl(

@@ -37,7 +37,7 @@ BAD_TEXTS = [
     (" \t\n\u3000", "is empty"),
     ("a\0b", "NUL character at 1; remove it"),
     ("ab\ud83d", "half of a surrogate pair at character 2"),
-    ("\udc00", "errors='replace'"),
+    ("\udc00", "as text has that is not UTF-8; convert it"),
     ("x" * (MAX_TEXT_CHARS + 1), "1,048,577 characters; at most 1,048,576 are allowed"),
 ]
 

@@ -249,6 +249,20 @@ def test_unset_value_brings_the_default_back():
     assert (load_settings().top_k, load_settings().n_threads) == (10, 2)
 
 
+def test_a_wrong_setting_is_replaced_and_a_wrong_or_unknown_one_is_taken_out(home):
+    write(home, "top_k = 'x'\n")
+    set_value("top_k", "6")
+    assert load_settings().top_k == 6
+    write(home, "top_k = 'x'\nn_ctx = 'y'  # mine\ncolour = 3\nuser_id = 'ada'\n")
+    with pytest.raises(ConfigError, match="n_ctx = 'y'"):
+        set_value("top_k", "6")
+    for key in ("colour", "n_ctx", "top_k"):
+        unset_value(key)
+    assert (home / "config.toml").read_text() == "user_id = 'ada'\n"
+    with pytest.raises(ConfigError, match="Unknown setting 'colour'"):
+        unset_value("colour")
+
+
 @pytest.mark.parametrize(
     ("key", "value"), [("nope", 1), ("top_k", "x"), ("user_id", "a\0b"), ("user_id", "\ud800")]
 )

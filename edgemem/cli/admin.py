@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -12,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgemem.cli import output as ui
-from edgemem.config import NO_MODEL, Settings, config_file, load_settings, set_value, unset_value
+from edgemem.config import (
+    NO_MODEL,
+    Settings,
+    config_file,
+    load_settings,
+    set_value,
+    unset_value,
+    variable,
+)
 from edgemem.errors import ConfigError, EdgememError, MemoryBudgetExceeded, ModelError, StoreCorrupt
 from edgemem.results import Aligned
 
@@ -117,16 +126,18 @@ def doctor(retry: bool, erased: bool, receipt: str | None, db: str | None) -> No
     through for what they name. The exit code is 1 if a problem was found.
     """
     kept = None if receipt is None else _receipt(receipt)
-    with _without_doctor(), ExitStack() as opened:
+    with ExitStack() as opened:
         refused = []
-        try:
-            memory = opened.enter_context(ui.open_memory(db))
-        except MemoryBudgetExceeded as exc:
-            if retry:
-                raise
-            refused.append(str(exc))
-            memory = opened.enter_context(ui.open_memory(db, loads=False))
-        _examine(memory, retry, erased if kept is None else kept, refused)
+        with _without_doctor(""):  # an export could not open the store either
+            try:
+                memory = opened.enter_context(ui.open_memory(db))
+            except MemoryBudgetExceeded as exc:
+                if retry:
+                    raise
+                refused.append(str(exc))
+                memory = opened.enter_context(ui.open_memory(db, loads=False))
+        with _without_doctor(f"{_SAVE}, or "):
+            _examine(memory, retry, erased if kept is None else kept, refused)
 
 
 _SEE_DOCTOR = "run `edgemem doctor`"
@@ -134,12 +145,12 @@ _SAVE = "save what can be read (`edgemem export FILE`)"
 
 
 @contextmanager
-def _without_doctor() -> Iterator[None]:
+def _without_doctor(instead: str) -> Iterator[None]:
     """Has an error that sends people to the doctor name what else can be done."""
     try:
         yield
     except StoreCorrupt as exc:
-        raise StoreCorrupt(str(exc).replace(_SEE_DOCTOR, _SAVE)) from exc
+        raise StoreCorrupt(str(exc).replace(f"{_SEE_DOCTOR}, or ", instead)) from exc
 
 
 def _examine(
@@ -381,7 +392,7 @@ def config_get(key: str) -> None:
     ui.print_result({"results": [{"key": key, "value": value}]}, [shown])
 
 
-@config.command("set")
+@config.command("set", context_settings={"ignore_unknown_options": True})  # -1 is a value
 @click.argument("key")
 @click.argument("value")
 @ui.json_option
@@ -392,17 +403,27 @@ def config_set(key: str, value: str) -> None:
     """
     file = set_value(key, value)
     ui.note(f"Written to {file}.")
-    _print_settings({key: load_settings().to_dict()[key]})
+    _print_changed(key)
 
 
 @config.command("unset")
 @click.argument("key")
 @ui.json_option
 def config_unset(key: str) -> None:
-    """Take one setting out of config.toml, so that its default holds again."""
+    """Take one setting out of config.toml, so that its default holds again.
+
+    Takes out one that is wrong or unknown, too.
+    """
     file = unset_value(key)
-    ui.note(f"Taken out of {file}.")
-    _print_settings({key: load_settings().to_dict()[key]})
+    ui.note(f"{file} no longer sets {key}.")
+    _print_changed(key)
+
+
+def _print_changed(key: str) -> None:
+    if os.environ.get(variable(key)):
+        ui.note(f"{variable(key)} is set in the environment, and holds instead.")
+    values = load_settings().to_dict()
+    _print_settings({key: values[key]} if key in values else {})
 
 
 @config.command("path")

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TextIO, get_args
+from typing import TYPE_CHECKING, Any, TextIO, get_args
 
 import click
 
@@ -37,6 +39,7 @@ def JSON(value: str) -> dict[str, Any]:  # its name is shown in --help
     return parsed
 
 
+top_k_option = partial(click.option, "--top-k", "-k", type=click.IntRange(1), metavar="N")
 id_argument = click.argument("memory_id", metavar="ID")
 at_option = click.option("--at", metavar="TIME", help="What held then, ISO-8601.  [default: now]")
 
@@ -73,13 +76,14 @@ def add(
 ) -> None:
     """Remember each TEXT as one message; without TEXT, all of standard input as one.
 
-    An image belongs to the last TEXT, or stands alone. Prints what changed: id, event, text. A time
-    without a zone is in this machine's own.
+    A TEXT of - is standard input, too. An image belongs to the last TEXT, or stands alone. Prints
+    what changed: id, event, text. A time without a zone is in this machine's own.
     """
     if not texts and not images:
         if ui.stdin_is_terminal():
             raise click.UsageError("Give a TEXT, or pipe one in.")
-        texts = (ui.read_text().rstrip("\r\n"),)
+        texts = ("-",)
+    texts = tuple(map(ui.or_stdin, texts))
     speaker = {} if name is None else {"name": name}
     messages = [{"role": role, "content": text, **speaker} for text in texts]
     settings = ui.settings_with(experts=experts) if no_infer else ui.model_settings(experts=experts)
@@ -94,7 +98,7 @@ def add(
 @ui.cli.command()
 @click.argument("query", nargs=-1)
 @click.option("--image", type=ui.FILE, help="Find images that look like this one, without a QUERY.")
-@click.option("--top-k", "-k", type=int, help="Most memories to show.  [default: setting `top_k`]")
+@top_k_option(help="Most memories to show.  [default: setting `top_k`]")
 @click.option("--threshold", type=float, help="Leave out lower scores.")
 @click.option("--filters", type=JSON, help="""Such as '{"city": {"in": ["Oslo"]}}'.""")
 @click.option("--explain", is_flag=True, help="Show the parts that make up each score.")
@@ -147,7 +151,7 @@ def graph(entity: str | None, memory: Memory, scope: dict[str, Any], **given: An
         _draw_relations(told, entity)
         return
     ui.print_result(
-        told.to_dict(), map(_relation_line, told), f"Nothing is told of {entity or 'it'}."
+        told.to_dict(), map(_relation_line, told), f"Nothing is told of {entity or ui.who(scope)}."
     )
 
 
@@ -184,23 +188,23 @@ def _draw_relations(told: Iterable[Relation], entity: str | None) -> None:
 
 @ui.cli.command()
 @id_argument
-@click.option(
-    "--picture", type=click.File("wb", lazy=True), help="Also write its picture to this file."
-)
+@click.option("--picture", type=ui.NEW, metavar="FILE", help="Also write its picture to this file.")
 @ui.store_option
-def get(memory_id: str, memory: Memory, picture: IO[bytes] | None) -> None:
+def get(memory_id: str, memory: Memory, picture: Path | None) -> None:
     """Show one memory, and what was said that it was taken from."""
-    if picture is not None and picture.name == "-" and ui.wants_json():
+    if picture == ui.STDOUT and ui.wants_json():
         raise click.UsageError("--picture - and --json would both print; give --picture a FILE.")
     item = memory.get(memory_id)
     if item is None:
         raise ui.no_memory(memory, memory_id)
     if picture is not None:
         if item.image is None or (image := memory.image(item.image.id)) is None:
-            raise InputError(f"{memory_id} has no picture. `edgemem list` shows those that have.")
-        picture.write(image.data)
-        if picture.name == "-":
+            have = """`edgemem list --filters '{"kind": "image"}'` shows those that have."""
+            raise InputError(f"{memory_id} has no picture. {have}")
+        if picture == ui.STDOUT:
+            click.echo(image.data, nl=False)
             return
+        picture.write_bytes(image.data)
     shown = item.to_dict()
     lines = [
         f"{key}\t{value if key == 'memory' else ui.one_line(str(value))}"
@@ -220,9 +224,7 @@ def get(memory_id: str, memory: Memory, picture: IO[bytes] | None) -> None:
 
 @ui.cli.command("list")
 @click.option("--filters", type=JSON, help="""Such as '{"kind": "fact"}'.""")
-@click.option(
-    "--top-k", "-k", type=click.IntRange(0), help="Most memories to show.  [default: all]"
-)
+@top_k_option(help="Most memories to show.  [default: all]")
 @at_option
 @ui.scope_options
 @ui.store_option
@@ -240,8 +242,11 @@ def list_memories(top_k: int | None, memory: Memory, scope: dict[str, Any], **gi
 @click.option("--metadata", type=JSON, help="A JSON object in place of the present one.")
 @ui.memory_option
 def update(memory_id: str, text: str, metadata: dict[str, Any] | None, memory: Memory) -> None:
-    """Replace the text of a memory; its history keeps the old one."""
-    change = memory.update(memory_id, text, metadata=metadata)
+    """Replace the text of a memory; its history keeps the old one.
+
+    A TEXT of - is standard input.
+    """
+    change = memory.update(memory_id, ui.or_stdin(text), metadata=metadata)
     ui.print_result({"results": [change.to_dict()]}, [ui.change_line(change)])
 
 
@@ -286,9 +291,8 @@ def delete(
                     f"({ui.plural(len(telling), 'message')}); `edgemem erase` would remove it with "
                     "the fact."
                 )
-    ui.print_result(
-        {"results": [change.to_dict() for change in changes]}, map(ui.change_line, changes)
-    )
+    found = {"results": [change.to_dict() for change in changes]}
+    ui.print_result(found, map(ui.change_line, changes), f"No memories of {ui.who(scope)}.")
 
 
 @ui.cli.command()
@@ -333,7 +337,7 @@ def erase(
         ui.forget_typed(said)
         with ui.working("Erasing …"):
             gone = memory.erase_all(**scope) if everything else memory.erase(ids)
-    ui.print_result(gone.to_dict(), gone)
+    ui.print_result(gone.to_dict(), gone, f"No memories of {ui.who(scope)}.")
 
 
 @ui.cli.command()
@@ -359,7 +363,7 @@ _MOST_USERS = 3  # that are named after an import
 
 
 @ui.cli.command()
-@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
+@click.argument("file", type=ui.NEW, default="-")
 @click.option(
     "--format", "shape", type=click.Choice(["edgemem", "pgvector"]), default="edgemem",
     help="edgemem: JSON Lines; pgvector: SQL that psql loads into PostgreSQL.",
@@ -367,7 +371,7 @@ _MOST_USERS = 3  # that are named after an import
 @click.option("--user-id", metavar="ID", help="Only what is of this user.  [default: everything]")
 @click.option("--sealed", is_flag=True, help="Encrypt each line with the vault's key.")
 @ui.store_option
-def export(file: str, shape: str, user_id: str | None, sealed: bool, memory: Memory) -> None:
+def export(file: Path, shape: str, user_id: str | None, sealed: bool, memory: Memory) -> None:
     """Write what is remembered to FILE as JSON Lines (default: standard output).
 
     Turns, memories, deleted ones too, history, relations, images, marks of what may never be sent,
@@ -387,17 +391,23 @@ def export(file: str, shape: str, user_id: str | None, sealed: bool, memory: Mem
             return upkeep.export_pgvector(memory.store, to)
         return memory.export_jsonl(to, user_id=user_id, sealed=sealed)
 
-    if file == "-":
+    if file == ui.STDOUT:
         write(sys.stdout)
         return
     with ui.working("Exporting …"):
-        count = write(Path(file))
+        count = write(file)
     remark = f"{ui.plural(count, 'row')} written to {file}."
-    ui.print_result({"results": [{"file": file, "rows": count}]}, remark=remark)
+    ui.print_result({"results": [{"file": str(file), "rows": count}]}, remark=remark)
 
 
 @ui.cli.command("import")
-@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True), metavar="FILE...")
+@click.argument(
+    "paths",
+    nargs=-1,
+    required=True,
+    type=click.Path(exists=True, allow_dash=True),
+    metavar="FILE...",
+)
 @click.option(
     "--format",
     "shape",
@@ -424,12 +434,17 @@ def import_files(
     """Read conversations, or an export, into the store.
 
     Chat logs have lines such as `[2024-05-01 10:00] Name: text`, `Name: text`, or WhatsApp's, also
-    in its .zip. The exports of ChatGPT, Claude and Telegram are JSON. An import that was stopped
-    may be run again: what is there already is passed over. Memories of another program, such as
-    `{"memory": "…", "vector": […]}` in each line, are stored as facts; of many vectors, most are
-    mapped instead of embedding their texts anew.
+    in its .zip. The exports of ChatGPT, Claude and Telegram are JSON. A FILE of - is standard
+    input. An import that was stopped may be run again: what is there already is passed over.
+    Memories of another program, such as `{"memory": "…", "vector": […]}` in each line, are stored
+    as facts; of many vectors, most are mapped instead of embedding their texts anew.
     """
     settings = ui.settings_with(experts=experts) if no_infer else ui.model_settings(experts=experts)
+    paths = tuple(dict.fromkeys(_STDIN if path == "-" else path for path in paths))
+    if _STDIN in paths:
+        _copy_stdin()
+    if pipe := next((path for path in paths if Path(path).is_fifo()), None):
+        raise click.UsageError(f"{pipe} is a pipe, which can be read only once; pipe it into -.")
     shapes = [importers.detect_format(path) if shape == "auto" else shape for path in paths]
     given = click.get_current_context().params
     if "edgemem" in shapes and (no_infer or any(given[key] is not None for key in ("me", *scope))):
@@ -453,6 +468,19 @@ def import_files(
             ui.note(f"{path}: {ui.plural(row['imported'], unit)} imported{skipped}.")
             ui.pending_note(row["pending"])
     ui.print_result({"results": rows})
+
+
+_STDIN = "/dev/stdin"
+
+
+def _copy_stdin() -> None:
+    """Puts a copy in memory in the place of stdin, because an import reads its file twice."""
+    if not hasattr(os, "memfd_create"):
+        raise click.UsageError("Standard input cannot be read twice on this system; give a FILE.")
+    with open(os.memfd_create("edgemem"), "wb") as copy:
+        copy.write(sys.stdin.buffer.read())
+        copy.flush()
+        os.dup2(copy.fileno(), 0)
 
 
 def _import_export(memory: Memory, path: str) -> dict[str, int]:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FILE",
+    "NEW",
+    "STDOUT",
     "ask_passphrase",
     "at_a_terminal",
     "change_line",
@@ -55,6 +57,7 @@ __all__ = [
     "oldest_first",
     "one_line",
     "open_memory",
+    "or_stdin",
     "pending_note",
     "plural",
     "print_json",
@@ -62,6 +65,7 @@ __all__ = [
     "progress",
     "read_text",
     "remember_typed",
+    "require_store",
     "scope_options",
     "settings_with",
     "shared_history",
@@ -137,6 +141,20 @@ def cli() -> None:
 
 
 FILE = click.Path(exists=True, dir_okay=False)
+STDOUT = Path("-")
+
+
+def NEW(value: str) -> Path:
+    """The type of a file that a command writes; "-" is stdout. A store is never overwritten."""
+    from edgemem.store.database import resolved
+    from edgemem.store.encryption import is_of_store
+
+    click.Path(dir_okay=False, allow_dash=True).convert(value, None, None)
+    path = Path(value)
+    if path != STDOUT and is_of_store(resolved(path)):
+        raise click.BadParameter(f"{path} is a store, or belongs to one; give another file.")
+    return path
+
 
 db_option = click.option(
     "--db", metavar="FILE", help="The store's file.  [default: the setting `db`]"
@@ -241,24 +259,32 @@ def open_memory(
     Raises StoreError if there is none and `create` is False, so that a mistyped path makes no file.
     """
     from edgemem.memory import Memory
-    from edgemem.store.database import resolved
 
     global _store, _vault
     settings = settings or load_settings()
     if not loads:
         settings = replace(settings, memory_limit=NO_LIMIT)
     place = settings.db if db is None else db
-    if not create and str(place) != MEMORY_DB and not resolved(place).exists():
-        raise StoreError(
-            f"There is no store at {resolved(place)}: nothing was remembered there yet. `edgemem "
-            "add TEXT` or `edgemem chat` makes one, `edgemem sync … --code CODE` fetches that of "
-            "another device; if yours lies elsewhere, name it with --db."
-        )
+    if not create and str(place) != MEMORY_DB:
+        require_store(place)
     opened = partial(Memory, place, settings=settings)
     passphrase = passphrase or _first_passphrase(place)
     with ask_passphrase(lambda given: opened(passphrase=given or passphrase)) as memory:
         _store, _vault = memory.store.path, memory.store.vault
         yield memory
+
+
+def require_store(place: str | Path) -> Path:
+    """Returns the path of a store with links followed. Raises StoreError if nothing is there."""
+    from edgemem.store.database import resolved
+
+    if not (file := resolved(place)).exists():
+        raise StoreError(
+            f"There is no store at {file}: nothing was remembered there yet. `edgemem add TEXT` or "
+            "`edgemem chat` makes one, `edgemem sync … --code CODE` fetches that of another "
+            "device; if yours lies elsewhere, name it with --db."
+        )
+    return file
 
 
 def _first_passphrase(place: str | Path) -> str | None:
@@ -500,13 +526,18 @@ def read_text(file: str = "-") -> str:
     """Reads a file, or stdin, as text. Raises click's usage error if it is not UTF-8."""
     try:
         if file == "-":
-            return sys.stdin.buffer.read().decode("utf-8")
-        return Path(file).read_text(encoding="utf-8")
+            return sys.stdin.buffer.read().decode("utf-8-sig")
+        return Path(file).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as exc:
         raise click.UsageError(
             f"{'Standard input' if file == '-' else file} is not UTF-8 text: byte {exc.start} is "
             f"{exc.object[exc.start]:#04x}. Convert it to UTF-8 first."
         ) from exc
+
+
+def or_stdin(text: str) -> str:
+    """Returns a text; for "-" all of stdin, without the line breaks at its end."""
+    return read_text().rstrip("\r\n") if text == "-" else text
 
 
 def stdin_is_terminal() -> bool:

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["print_struck"]
 
-NEW = click.Path(dir_okay=False, path_type=Path)
-
 
 @ui.cli.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True), default="-")
@@ -134,7 +132,7 @@ def print_struck(text: str, kept: Sequence[tuple[int, int]]) -> None:
 @click.option("--rounds", type=int, default=5, help="Of each stage.")
 @ui.model_option
 @click.option("--memory-limit", metavar="SIZE", help="As the setting `memory_limit`.")
-@click.option("--html", type=NEW, metavar="FILE", help="Write a page with plots.")
+@click.option("--html", type=ui.NEW, metavar="FILE", help="Write a page with plots.")
 @ui.json_option
 def profile(budgets: tuple[str, ...], rounds: int, html: Path | None, **given: str | None) -> None:
     """Does it fit, and how fast is it, on this device?
@@ -345,7 +343,10 @@ def sync(
     if sum((folder is not None, show_code, serve, address is not None)) != 1:
         raise click.UsageError("give one of FOLDER, --show-code, --serve and --with")
     from edgemem.sync import pairing_code
+    from edgemem.sync.exchange import secret_of
 
+    if code is not None:
+        secret_of(code)  # a wrong one makes no store
     with ui.open_memory(db, create=code is not None) as memory:
         known = code is not None or memory.store.select("SELECT 1 FROM sync_self") != []
         if show_code:
@@ -359,7 +360,6 @@ def sync(
                     f"this device has no pairing code yet; `edgemem sync --serve` at {address} "
                     "prints it: give it here with --code"
                 )
-            from edgemem.sync.exchange import secret_of
             from edgemem.sync.network import Remote
 
             with closing(Remote(address, secret_of(code or pairing_code(memory)))) as remote:
@@ -440,7 +440,9 @@ def train() -> None:
     multiple=True,
     help="Validation examples; without it, a tenth of the groups of --data.",
 )
-@click.option("--out", type=NEW, required=True, help="The adapter file to write (.gguf).")
+@click.option(
+    "--out", type=ui.NEW, metavar="FILE", required=True, help="The adapter file to write (.gguf)."
+)
 @base_option
 @click.option(
     "--layers",
@@ -567,7 +569,7 @@ def combine(
 @train.command()
 @click.argument("adapters", nargs=-1, required=True, type=PATH, metavar="ADAPTER...")
 @click.option(
-    "--out", required=True, type=NEW, metavar="FILE",
+    "--out", required=True, type=ui.NEW, metavar="FILE",
     help="The adapter to write; how it was made goes beside it.",
 )  # fmt: skip
 @click.option("--weight", type=click.FloatRange(0, min_open=True), help="Of each.  [default: 1/n]")

@@ -15,7 +15,7 @@ import click
 from edgemem import vault as vaults
 from edgemem.cli import output as ui
 from edgemem.config import MEMORY_DB, Settings, load_settings, require
-from edgemem.errors import InputError
+from edgemem.errors import InputError, StoreError
 from edgemem.vault import Way
 
 __all__ = ["offer_vault"]
@@ -139,7 +139,7 @@ def export_recovery(db: str | None) -> None:
 @ui.json_option
 def status(db: str | None) -> None:
     """Show whether the store is encrypted, and what opens it. Needs no key."""
-    row = _status(_place(db))
+    row = _status(ui.require_store(_place(db)))
     ui.print_result(
         {"results": [row]}, (f"{key}\t{ui.in_words(value)}" for key, value in row.items())
     )
@@ -153,6 +153,8 @@ def _status(file: Path) -> dict[str, Any]:
     if found is None and is_encrypted(file):
         return {"path": str(file), "encrypted": True, "opened_by": "the recovery code alone"}
     if found is None:
+        if not encryption.is_plain(file) and file.stat().st_size:
+            raise StoreError(f"{file} is no store, neither a plain one nor a vault")
         return {"path": str(file), "encrypted": False}
     if found["state"] != "locked":  # the next opening finishes it
         return {"path": str(file), "encrypted": not encryption.is_plain(file), "interrupted": True}
@@ -164,7 +166,9 @@ def _opened(file: Path) -> vaults.Vault:
     from edgemem.store.database import is_encrypted
 
     if not vaults.is_vault(file):
-        if is_encrypted(file):  # without STORE.vault only the store itself tells a wrong code
+        if is_encrypted(
+            ui.require_store(file)
+        ):  # without STORE.vault only the store itself tells a wrong code
             with ui.open_memory(str(file)) as memory:
                 assert memory.store.vault is not None
                 return memory.store.vault

@@ -25,7 +25,6 @@ from typing import IO, Any, Literal, NamedTuple
 
 from edgemem.errors import InputError
 from edgemem.inputs import shown
-from edgemem.language import MONTHS
 from edgemem.pipeline.chat_exports import ChatLog, Program, conversations, program_of, said_by
 from edgemem.results import to_utc
 
@@ -104,6 +103,11 @@ def detect_format(path: str | Path) -> Format:
             first = file.readline().strip()
     except (OSError, ValueError) as exc:
         raise unreadable(path, exc) from exc
+    if first.startswith(b"SQLite format 3\0"):
+        raise InputError(
+            f"{path} is an SQLite database; of a store, `edgemem export --db {path} FILE` writes "
+            "the file to import"
+        )
     try:
         row = json.loads(first)
     except (ValueError, RecursionError):
@@ -226,7 +230,6 @@ def _read_json_lines(path: str | Path) -> Any:
 
 # -- LoCoMo --------------------------------------------------------------------------------------
 
-_MONTHS = [name.lower() for name in MONTHS]
 _LOCOMO_TIME = re.compile(
     r"\s*(\d{1,2}):(\d{2})\s*([ap])\.?m\.?\s+on\s+(\d{1,2})\s+([a-z]+),?\s+(\d{4})\s*", re.I
 )
@@ -281,13 +284,16 @@ _SESSION = re.compile(r"session_(0|[1-9][0-9]{0,8})")
 
 
 def _locomo_time(text: object, where: str, number: int) -> datetime:
+    from edgemem.language import MONTHS  # a third of the time in which a command starts
+
     match = _LOCOMO_TIME.fullmatch(text) if isinstance(text, str) else None
     try:
         if match is None:
             raise ValueError("no such time")
         hour, minute, half, day, month, year = match.groups()
-        month_number, hour_24 = _MONTHS.index(month.lower()) + 1, _hour(int(hour), half)
-        return datetime(int(year), month_number, int(day), hour_24, int(minute), tzinfo=UTC)
+        time = _hour(int(hour), half), int(minute)
+        number_of_month = MONTHS.index(month.capitalize()) + 1
+        return datetime(int(year), number_of_month, int(day), *time, tzinfo=UTC)
     except ValueError as exc:
         raise InputError(
             f"{where}: session_{number}_date_time is {shown(text)}; it must look like "

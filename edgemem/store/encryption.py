@@ -39,7 +39,7 @@ from edgemem.store.database import (
 )
 from edgemem.vault import Vault, Way
 
-__all__ = ["decrypt", "encrypt", "find_vault", "is_plain", "unlock_or_create"]
+__all__ = ["decrypt", "encrypt", "find_vault", "is_of_store", "is_plain", "unlock_or_create"]
 
 _CREATION_S = 60.0  # Argon2 takes a second or two on a fast machine
 _BLOCK = 1 << 20
@@ -55,6 +55,15 @@ def is_plain(file: Path) -> bool:
     with suppress(FileNotFoundError), file.open("rb") as opened:
         return opened.read(len(PLAIN)) == PLAIN
     return False
+
+
+def is_of_store(file: Path) -> bool:
+    """Whether a file is a store, or would be its log, its index of the log or its `STORE.vault`.
+
+    Not to be asked of a store that this process has open: see `database.make_file`.
+    """
+    stores = (file.parent / file.name.removesuffix(e) for e in ("", "-wal", "-shm", ".vault"))
+    return any(store.is_file() and (is_plain(store) or is_encrypted(store)) for store in stores)
 
 
 def find_vault(file: Path, vault: Vault | None, timeout_s: float) -> Vault | None:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
 from edgemem.errors import InputError, StoreError
+from edgemem.inputs import scope_of
 from edgemem.results import Scope, utc_now
 from edgemem.store.rows import LISTED, as_json, scope_columns, unpack_ids, unpack_json
 from edgemem.store.store import Store
@@ -138,9 +139,10 @@ def compress_rate(store: Store) -> float | None:
 def add_mark(tx: Transaction, *, scope: Scope | None = None, pattern: str | None = None) -> int:
     """Forbid to send what is in a scope, or what matches a pattern; returns the mark's id.
 
-    Raises InputError unless exactly one of the two is given.
+    Raises InputError on an empty id, and unless exactly one of the two is given.
     """
     given = scope or Scope()
+    scope_of(given.user_id, given.agent_id, given.run_id)
     if (pattern is None) == (given == Scope()):
         raise InputError(
             "a never_send mark needs either a pattern or a scope (user_id, agent_id or run_id); "
