@@ -615,3 +615,43 @@ def test_a_search_in_haste_finds_what_was_typed_in_haste_or_with_care(memory, to
         tell(memory, text)
     hits = search(memory, {"user_id": "ana"}, "wens my drivin lesson", None, (), most=4)
     assert hits[0].memory == told
+
+
+@pytest.mark.parametrize(
+    ("text", "question"),
+    [
+        ("I've sold the car. Scratch that, we still have the Volvo.", "Do I have a car?"),
+        ("Rhys is a vegetarian. Actually vegan.", "Is Rhys a vegetarian?"),
+    ],
+)
+def test_what_is_taken_back_is_quoted_with_that(memory, text, question):
+    tell(memory, text)
+    assert sentences(shown(memory, question)) == [text]
+
+
+def test_quoted_sentences_of_a_turn_keep_its_order(memory):
+    said = ["Our boiler was made in Leeds.", "The boiler man comes on Friday."]
+    tell(memory, " ".join(said))
+    for question in ("When does the boiler man come?", "Where was our boiler made?"):
+        assert sentences(quotes(memory, question, memory.search(question, user_id="ana"))) == said
+
+
+def test_an_expert_asked_of_the_user_reads_nobody_elses_i(memory):
+    opening = '"My name is Mira Voss. I live in Danzig."'
+    told = f"The opening of my novel: {opening}"
+    tell(memory, told)
+    hidden = ['The opening of my novel: "…"']
+    assert sentences(shown(memory, "What is my name?", whole=True)) == hidden
+    assert sentences(shown(memory, "Where does Mira Voss live?", whole=True)) == [told]
+    assert sentences(shown(memory, "Where do I live?")) == [told]
+
+
+def test_of_turns_nearly_as_probable_as_the_best_an_expert_reads_the_newest_last(memory):
+    said = ["I am allergic to penicillin.", "I am allergic to bees.", "My hero is Anton."]
+    for text, day in zip(said, DAYS, strict=True):
+        tell(memory, text, day)
+    found = memory.search("What am I allergic to?", user_id="ana", explain=True)
+    scores = dict(zip(said, (0.3, 0.4, 0.1), strict=True))
+    hits = [replace(hit, score=scores[hit.memory]) for hit in found]
+    read = recall(memory, "What am I allergic to?", hits, most=8, whole=True)
+    assert sentences(read) == [said[2], said[0], said[1]]

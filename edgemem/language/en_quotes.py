@@ -10,11 +10,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
-from edgemem.language.en import CAPITAL, NUMBER_WORDS, is_negated, is_of_speaker, words
+from edgemem.language.en import (
+    CAPITAL,
+    NUMBER_WORDS,
+    is_negated,
+    is_of_speaker,
+    sentence_starts,
+    words,
+)
 from edgemem.language.en_calendar import DAYS, MONTHS
 
-__all__ = ["corrected", "quoted", "taken_back", "unquoted"]
+__all__ = ["corrected", "quoted", "taken_back", "uncut", "unquoted"]
 
 _LEAST = 5
 """Words of a quotation that does not say I or we. A shorter one is a title or a name."""
@@ -46,6 +54,13 @@ def unquoted(text: str) -> str:
     for start, end in reversed(quoted(text)):
         text = f"{text[: start + 1]}…{text[end - 1 :]}"
     return text
+
+
+def uncut(text: str) -> list[str]:
+    """The sentences of a text, with those of a quotation in one."""
+    inside = quoted(text)
+    starts = [s for s in sentence_starts(text) if not any(a < s < b for a, b in inside)]
+    return [part for a, b in pairwise([0, *starts, len(text)]) if (part := text[a:b].strip())]
 
 
 _LEAD = (

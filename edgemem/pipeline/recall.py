@@ -59,6 +59,7 @@ _LEAST = 0.0055  # score of a note; below it only `known` is shown
 FAR_LESS = 0.03
 """The share of the best hit's score below which a hit only fills a model's window."""
 _FAR_FROM_BEST = 0.05  # the same, for an expert (bench/LOG.md, 2026-11-26)
+_RIVALS = 0.5  # the same, for turns of which an expert should take the newest
 _OF_THE_BEST = 0.17  # the same, for an overview or a quotation
 _BEARS = 0.5  # the same, for advice or a text
 _PARTS, _OF_A_PART = 6, 4  # parts of a task that are searched for, hits of each
@@ -231,21 +232,26 @@ def recall(
     ended: keep sentences that have been contradicted since, for a reader that tells by the days
     what holds. A hasty message is one sentence, and dropping it would drop all that it tells. A
     question about the past keeps them too.
-    Order: the newest whole turn comes last, as an expert takes the last of two that contradict each
-    other; for a question about the past the best turn comes last. Of sentences the best comes last,
-    or the newest if the question asks for now.
+    Order: of the whole turns that are nearly as probable as the best one the newest comes last, as
+    an expert takes the last of two that contradict each other; for a question about the past the
+    best turn comes last. Of sentences the best comes last, or the newest if the question asks for
+    now.
     """
     found = evidence_of(memory, None if ended else question, hits, assistants=True)
     found = found[:_MAX_EVIDENCE]
     if whole:
         near = {hit.id for hit in within(sources(found), _FAR_FROM_BEST)}
         found = [e for e in found if e.source is not None and e.source.id in near]
+        if language.is_of_speaker(question):  # "I live in Rome" of a quotation is nobody's home
+            found = [replace(e, text=language.unquoted(e.text)) for e in found]
         found = _shortened(memory, question, found)
     else:
         found = _nearest_sentences(memory, question, found)
     best = found[:most][::-1]
-    newest_last = language.asks_for_now(question) or (whole and not _asks_of_past(question))
-    return _oldest_first(best) if newest_last else tuple(best)
+    if whole and not _asks_of_past(question):
+        rivals = within(sources(best), _RIVALS)
+        return tuple(sorted(best, key=lambda e: (e.source in rivals, e.when or "")))
+    return _oldest_first(best) if language.asks_for_now(question) else tuple(best)
 
 
 def quotes(memory: Memory, question: str, hits: Sequence[Hit]) -> tuple[Evidence, ...]:
@@ -392,12 +398,13 @@ def _nearest_sentences(memory: Memory, question: str, found: Sequence[Evidence])
 
 
 def _sentences(evidence: Evidence) -> list[str]:
-    """The parts of a reply, or the sentences of a turn, each with those that take it back."""
+    """The parts of a reply, or the sentences of a turn, each with those that take it back. A
+    quotation is not cut."""
     if evidence.is_reply:
         return [part.whole for part in parts(evidence.text)]
-    said = language.sentences(evidence.text)
-    begins = [0, *sorted({*range(1, len(said))} - {*language.taken_back(said)}), len(said)]
-    return [" ".join(said[start:end]) for start, end in pairwise(begins)]
+    said = language.uncut(evidence.text)
+    begins = [*({*range(len(said))} - {*language.taken_back(said)}), len(said)]
+    return [" ".join(said[start:end]) for start, end in pairwise(sorted(begins))]
 
 
 def relevant(memory: Memory, hits: Sequence[Hit]) -> bool:
