@@ -17,7 +17,8 @@ import numpy as np
 
 from edgemem import language
 from edgemem.pipeline.days import with_days
-from edgemem.pipeline.recall import evidence_of, nearness
+from edgemem.pipeline.passages import nearness
+from edgemem.pipeline.recall import evidence_of
 from edgemem.results import Evidence, Hit, local_time
 
 if TYPE_CHECKING:

@@ -15,14 +15,12 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import asdict, replace
 from datetime import datetime
 from functools import partial
-from itertools import islice, pairwise, zip_longest
+from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from edgemem import language
 from edgemem.pipeline.lasting import KINDS, lasting
+from edgemem.pipeline.passages import answered, nearest_sentences, nearness, shortened
 from edgemem.pipeline.people import all_told, counted, rare_hits
 from edgemem.pipeline.replies import Part, joined, parts
 from edgemem.results import (
@@ -45,16 +43,11 @@ if TYPE_CHECKING:
     from edgemem.memory import Memory
 
 __all__ = ["FAR_LESS", "asked_at", "bearing", "changed", "clock", "evidence_of", "has_ended"]
-__all__ += ["known", "near_misses", "nearness", "notes", "overview", "quotes", "recall"]
+__all__ += ["known", "near_misses", "notes", "overview", "quotes", "recall"]
 __all__ += ["relevant", "search", "sources", "telling", "told_of", "within", "without_remarks"]
 
 _MAX_EVIDENCE = 8  # turns and facts whose sentences are compared with the question
-_WORDS_WEIGHT = 0.3  # of the share of the question's words in a sentence, beside the cosine's 1
-_BEFORE_WEIGHT = 0.2  # of the cosine of what a reply answers
-_PARTS_SHOWN = 8  # of all replies: an expert was trained on people's turns, which are short
 _SHORTEST = 3  # items of a list in which a place counts
-_LIKELY = 24  # parts of replies that are embedded
-_FAR = 0.3  # of the best sentence's score; a sentence below it would only distract
 _LEAST = 0.0055  # score of a note; below it only `known` is shown
 FAR_LESS = 0.03
 """The share of the best hit's score below which a hit only fills a model's window."""
@@ -244,9 +237,11 @@ def recall(
         found = [e for e in found if e.source is not None and e.source.id in near]
         if language.is_of_speaker(question):  # "I live in Rome" of a quotation is nobody's home
             found = [replace(e, text=language.unquoted(e.text)) for e in found]
-        found = _shortened(memory, question, found)
+        found = shortened(memory, question, found)
     else:
-        found = _nearest_sentences(memory, question, found)
+        # Only evidence that may be shown counts: a relevant hit may be this question, asked before.
+        may_tell_it = relevant(memory, sources(found))
+        found = nearest_sentences(memory, question, found) if may_tell_it else []
     best = found[:most][::-1]
     if whole and not _asks_of_past(question):
         rivals = within(sources(best), _RIVALS)
@@ -288,25 +283,6 @@ def clock(memory: Memory, question: str, said_at: str) -> tuple[Evidence, ...]:
     return (Evidence(today),) if asked @ told >= _CLOCK else ()
 
 
-def _shortened(memory: Memory, question: str, found: Sequence[Evidence]) -> list[Evidence]:
-    """The evidence, with the assistant's turns cut to the parts nearest to the question. A turn
-    without such a part is left out."""
-    told = [(i, part) for i, e in enumerate(found) if e.is_reply for part in parts(e.text)]
-    if not told:
-        return list(found)
-    asked = _answered(memory, found)
-    before = [asked.get(found[i], "") for i, _ in told]
-    near = nearness(memory, question, [part.whole for _, part in told], _LIKELY, before)
-    kept: dict[int, list[Part]] = {i: [] for i, e in enumerate(found) if e.is_reply}
-    for at in sorted(np.argsort(-near, kind="stable")[:_PARTS_SHOWN].tolist()):
-        i, part = told[at]
-        kept[i].append(part)
-    cut = (
-        replace(e, text=joined(kept[i]), turn=None) if i in kept else e for i, e in enumerate(found)
-    )
-    return [evidence for evidence in cut if evidence.text]
-
-
 def listed(
     memory: Memory, question: str, hits: Sequence[Hit]
 ) -> tuple[str, tuple[Evidence, ...]] | None:
@@ -327,84 +303,12 @@ def listed(
     if not lists:
         return None
     texts = [f"{items[0].head}: {joined(items)}" for _, items in lists]
-    asked = _answered(memory, [evidence for evidence, _ in lists])
+    asked = answered(memory, [evidence for evidence, _ in lists])
     near = nearness(memory, question, texts, before=[asked.get(e, "") for e, _ in lists])
     evidence, items = lists[int(near.argmax())]
     part = items[place - 1 if place > 0 else place]
     told = replace(evidence, text=f"{part.place}. {part.text}", turn=None)
     return part.text, (told,)
-
-
-def _answered(memory: Memory, found: Sequence[Evidence]) -> dict[Evidence, str]:
-    """The user's turn before each of the assistant's turns among the evidence."""
-    store = memory.store
-    ids = {e: e.source.sources[0] for e in found if e.is_reply and e.source and e.source.sources}
-    asked: dict[str, str] = {}
-    for id, turn in store.turns(list(ids.values())).items():
-        for before in store.recent_turns(turn.scope, before=id, limit=1):
-            if before.role == "user":
-                asked[id] = before.content
-    return {e: asked[id] for e, id in ids.items() if id in asked}
-
-
-def nearness(
-    memory: Memory,
-    question: str,
-    texts: Sequence[str],
-    most: int | None = None,
-    before: Sequence[str] = (),
-) -> NDArray[np.float32]:
-    """(n,) float32, how near each text is to a question, by the cosine and by shared words.
-
-    most: embed only so many texts, those that share most words; the others get -inf. before: the
-    message that each text answers, which counts too.
-    """
-    asked = language.content_words(question)
-    said = [f"{b} {text}" for b, text in zip(before, texts, strict=True)] if before else texts
-    shares = np.array([language.share(asked, each) for each in said], np.float32)
-    likely = np.sort(np.argsort(-shares, kind="stable")[:most])
-    answers = sorted({*before})
-    vectors = memory.embedder.embed([question, *answers, *(texts[i] for i in likely)])
-    cosines = vectors @ vectors[0]
-    near = np.full(len(texts), -np.inf, np.float32)
-    near[likely] = cosines[1 + len(answers) :] + np.float32(_WORDS_WEIGHT) * shares[likely]
-    if before:
-        of = dict(zip(answers, cosines[1:], strict=False))
-        near += np.float32(_BEFORE_WEIGHT) * np.array([of[b] for b in before], np.float32)
-    return near
-
-
-def _nearest_sentences(memory: Memory, question: str, found: Sequence[Evidence]) -> list[Evidence]:
-    """The sentences of evidence that are near a question, nearest first; none unless some evidence
-    is relevant."""
-    # Only evidence that may be shown counts: a relevant hit may be this question, asked before.
-    if not relevant(memory, sources(found)):
-        return []
-    asked = _answered(memory, found)
-    split = [
-        (evidence, sentence)
-        for evidence in found
-        for sentence in _sentences(evidence)
-        if not language.is_question(sentence)
-    ]
-    if not split:
-        return []
-    before = [asked.get(evidence, "") for evidence, _ in split]
-    texts = [sentence for _, sentence in split]
-    scores = nearness(memory, question, texts, before=before if any(before) else ())
-    order = np.argsort(-scores, kind="stable").tolist()
-    near = [i for i in order if scores[i] >= _FAR * scores[order[0]]]
-    return [replace(split[i][0], text=texts[i], turn=None, place=i) for i in near]
-
-
-def _sentences(evidence: Evidence) -> list[str]:
-    """The parts of a reply, or the sentences of a turn, each with those that take it back. A
-    quotation is not cut."""
-    if evidence.is_reply:
-        return [part.whole for part in parts(evidence.text)]
-    said = language.uncut(evidence.text)
-    begins = [*({*range(len(said))} - {*language.taken_back(said)}), len(said)]
-    return [" ".join(said[start:end]) for start, end in pairwise(sorted(begins))]
 
 
 def relevant(memory: Memory, hits: Sequence[Hit]) -> bool:
