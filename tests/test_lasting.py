@@ -34,9 +34,19 @@ def test_what_is_said_again_and_again_is_not_what_is_known_of_the_user(embedder)
             mood = ("grumpy", "tired", "cheerful")[n % 3]
             for text in (f"My neighbour is {mood}.", f"We have book club on the {n + 4}th."):
                 memory.add(text, user_id="ana", infer=False)
+        found = overview(memory, asks, memory.search(asks, user_id="ana"), most=4, scope=scope)
+        assert {*lasts} <= {evidence.text for evidence in found}
+
+
+def test_what_resembles_a_question_for_all_stands_beside_what_lasts(embedder):
+    scope, asks = Scope(user_id="ana"), "What do you know about me?"
+    told = {"I'm allergic to cashews.", "My name is Honor, I sat on the Circuit Court."}
+    with quick(embedder=embedder) as memory:
+        for text in told:
+            memory.add(text, user_id="ana", infer=False)
         hits = memory.search(asks, user_id="ana")
         found = overview(memory, asks, hits, most=4, scope=scope)
-        assert {*lasts} <= {evidence.text for evidence in found}
+        assert {evidence.text for evidence in found} == told
 
 
 def test_another_embedder_finds_nothing_that_lasts():

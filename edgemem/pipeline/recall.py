@@ -404,7 +404,7 @@ def overview(
     you know about me?"), what lasts comes first.
     """
     whom, of_all = language.asked_about(question), language.asks_of_speaker(question)
-    if scope is not None and not (whom or of_all):
+    if scope is not None and not whom:
         hits = without_remarks(memory, question, hits, scope, least=most)
     told = _that_tell(memory, hits)
     near = within(told, _BEARS)
@@ -416,7 +416,7 @@ def overview(
     elif scope is not None and (of_all or not relevant(memory, told)):
         words = language.content_words(question)
         if of_all or not any(_shares(words, hit.memory) for hit in told):
-            told, near, lasts = [], [], _that_matters(memory, scope, most)
+            lasts = _that_matters(memory, scope, most)
     found = evidence_of(memory, None, [*_that_tell(memory, lasts), *told])
     named = {*whom, *language.named(question, (evidence.text for evidence in found))}
     of_them = [evidence for evidence in found if _tells_of(named, evidence.text)]
