@@ -77,10 +77,8 @@ class Net(nn.Module):
         def take(parameter: Tensor, name: str) -> None:
             parameter.copy_(torch.tensor(kept[name].astype(np.float32)))
 
+        self.encoder.resume(kept)
         with torch.no_grad():
-            for name, product in self.encoder.products.items():
-                for side in "ab":
-                    take(getattr(product, side), f"{name.replace('_', '.')}.{side}")
             for name, layer in (("hidden", self.hidden), ("event", self.event)):
                 take(layer.weight.T, f"{name}.w")
                 take(layer.bias, f"{name}.b")

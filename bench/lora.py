@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -112,6 +112,14 @@ class Encoder(nn.Module):
             for name, product in self.products.items()
             for side in "ab"
         }
+
+    def resume(self, kept: Mapping[str, NDArray[np.float16]]) -> None:
+        """Take the weights of `exported`."""
+        with torch.no_grad():
+            for name, product in self.products.items():
+                for side in "ab":
+                    of = kept[f"{name.replace('_', '.')}.{side}"]
+                    getattr(product, side).copy_(torch.tensor(of.astype(np.float32)))
 
 
 def use_gpu() -> None:

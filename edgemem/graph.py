@@ -45,7 +45,7 @@ USER = "User"
 FUNCTIONAL: frozenset[Label] = ONE_AT_A_TIME | {"born_in", "born_on", "comes_from"}
 """Relations with at most one target for an entity at any time."""
 
-_VERSION = 3  # of the fitted weights; under a higher version every fact is read again
+_VERSION = 4  # of the fitted weights; under a higher version every fact is read again
 _UNDATED: frozenset[Label] = frozenset((
     # Done once: "for two weeks" says how long it took, not since when it holds.
     "visited", "plans_to_visit", "bought", "made", "attends", "happens_on", "born_on", "born_in",
@@ -62,7 +62,7 @@ _STATES: frozenset[Label] = frozenset((
 _WORDS = 160  # most words of a fact that is read, as they cost time
 _RUN = 0.12  # probability from which a run may be an end of a relation
 _RUNS = 14  # most runs, since each two are scored
-_SURE = 0.45  # least probability of a relation; a search still finds the fact of a missing one
+_SURE = 0.48  # least probability of a relation; a search still finds the fact of a missing one
 
 
 class Read(NamedTuple):

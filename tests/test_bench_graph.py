@@ -62,6 +62,33 @@ def test_questions_about_a_day_are_answered_from_what_held_then(tmp_path, embedd
     assert searched["fact_at"] <= searched["fact_at_3"]
 
 
+WHOSE = """\
+## Ada
+2024-01-10 | User lives in Oslo.
+2024-01-12 | User's mother lives in Lund.
+2024-02-01 | User's dentist is Dr Amin.
+2024-02-20 | User's landlord is Mr Kay.
+2024-06-01 | User's dentist is now Dr Roy.
+? Where did my mother live in March? | Lund
+? Who was my landlord in March? | Mr Kay
+? Who was my dentist in March? | Dr Amin
+? Who is my dentist now? | Dr Roy
+"""
+
+
+@pytest.mark.models
+def test_a_question_names_whose_relation_it_asks_for_and_which_role(tmp_path, embedder):
+    (life,) = graph.read_lives(_written(tmp_path, WHOSE))
+    with graph.remembered(life, embedder) as memory:
+        for question, answers, _ in life.questions:
+            assert graph.answered(memory, question, "2024-06-04T12:00:00.000+00:00") == answers
+
+
+def _written(folder, text):
+    (folder / "lives.txt").write_text(text)
+    return folder / "lives.txt"
+
+
 def test_what_it_costs_is_measured_on_a_store_of_that_size(tmp_path):
     out = tmp_path / "out.json"
     graph.main(["--edges", "1000", "--memories", "20", "--json", str(out)])

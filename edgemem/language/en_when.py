@@ -118,17 +118,28 @@ _SPELLED = re.compile(
     re.I,
 )
 _SEASONS = {"winter": 1, "spring": 4, "summer": 7, "autumn": 10, "fall": 10}  # the middle month
-_PARTS = {"early": 0, "start of": 0, "beginning of": 0, "late": 2, "end of": 2}  # the middle: 1
+_PARTS = {
+    "early": 0, "start of": 0, "beginning of": 0, "first week of": 0, "first half of": 0,
+    "late": 2, "end of": 2, "last week of": 2, "second half of": 2,
+}  # fmt: skip
+"""Parts of a month or year; any other, as "mid", is the middle: 1."""
+_FEASTS = {
+    "christmas eve": (12, 24), "christmas day": (12, 25), "christmas": (12, 25),
+    "boxing day": (12, 26), "new year's eve": (12, 31), "new year's day": (1, 1),
+    "new year": (1, 1), "valentine's day": (2, 14), "halloween": (10, 31),
+}  # fmt: skip
+"""Month and day; Easter moves."""
+_FEAST = "|".join(["easter", *_FEASTS]).replace("'", "['’]?")
 _ASKED = re.compile(
-    r"\b(?:(?:(?:on|in|during|back in|around) (?:the )?|at the (?=\w+ of ))"
-    rf"(?:(?P<part>{'|'.join(_PARTS)}|mid|middle of)[ -])?"
+    r"\b(?:(?:(?:on|in|during|back in|around|by|as of) (?:the )?|at the (?=\w+ (?:\w+ )?of ))"
+    rf"(?:(?:{'|'.join(DAYS)}),? )?(?:(?P<part>{'|'.join(_PARTS)}|mid|middle of)[ -])?"
     r"(?:(?:(?P<nth>\d{1,2})(?:st|nd|rd|th)? )?"
     rf"(?:of )?(?P<month>{A_MONTH})\b(?: (?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?!\w))?"
-    r"(?:,? (?P<year>\d{4}))?|"
+    r"(?:,?(?: of)? (?:(?P<year>\d{4}|['’]\d\d)|(?P<back>last year)))?|"
     r"(?P<whole>(?:19|20)\d\d))|"
-    r"(?:at|over|around|last) (?P<christmas>christmas)(?: (?:of )?(?P<its>\d{4}))?|"
-    rf"(?:last|in|during|in the) (?:the )?(?:last )?(?P<season>{'|'.join(_SEASONS)})"
-    r"(?: (?:of )?(?P<of>\d{4}))?|"
+    rf"(?:at|over|around|last|on|by) (?P<feast>{_FEAST})(?:,? (?:of |in )?(?P<its>\d{{4}}))?|"
+    r"(?:last|in|during|over|(?:in|during|over) the) (?:last )?"
+    rf"(?P<season>{'|'.join(_SEASONS)})(?: (?:of )?(?P<of>\d{{4}}))?|"
     rf"(?P<step>last) (?:(?P<unit>week|month|year)|(?P<named>{'|'.join(MONTHS)}))|"
     rf"(?P<count>{COUNT}) (?P<ago>day|week|fortnight|month|year)s? ago)\b",
     re.I,
@@ -272,8 +283,13 @@ def _amid(found: re.Match[str], today: date) -> date:
     part = _PARTS.get((found["part"] or "").lower(), 1)
     if month := found["month"] or found["named"]:
         nth = int(found["nth"] or found["day"] or (5, 15, 25)[part])
-        day = date(int(found["year"] or today.year), month_number(month), nth)
-        return day if found["year"] or day.replace(day=1) <= today else day.replace(today.year - 1)
+        year = today.year - bool(found["back"])
+        if found["year"]:
+            year = int(found["year"].lstrip("'’"))
+            year += 0 if year > 99 else 2000 if 2000 + year <= today.year else 1900
+        day = date(year, month_number(month), nth)
+        known = found["year"] or found["back"] or day.replace(day=1) <= today
+        return day if known else day.replace(today.year - 1)
     if found["whole"]:
         return date(int(found["whole"]), (2, 7, 11)[part], 1)
     if season := found["season"]:
@@ -281,14 +297,34 @@ def _amid(found: re.Match[str], today: date) -> date:
         if found["of"]:  # the winter of 2021 ends in 2022
             return date(int(found["of"]) + (month == 1), month, 15)
         return _last(today, month, 15)
-    if found["christmas"]:
-        return date(int(found["its"]), 12, 25) if found["its"] else _last(today, 12, 25)
+    if feast := (found["feast"] or "").lower().replace("’", "'"):
+        return _feast(feast, int(found["its"])) if found["its"] else _last_feast(feast, today)
     if unit := (found["unit"] or "").lower():
         if unit == "year":
             return date(today.year - 1, 7, 1)
         day = earlier(today, 1, unit)
         return day.replace(day=15) if unit == "month" else day
     return earlier(today, count(found, "count"), found["ago"].lower())
+
+
+def _feast(name: str, year: int) -> date:
+    """The day of a feast in a year. Source: Meeus 1991, chapter 8, for Easter."""
+    if name != "easter":
+        return date(year, *_FEASTS[name if name in _FEASTS else name.replace("s ", "'s ")])
+    a, (b, c) = year % 19, divmod(year, 100)
+    d, e = divmod(b, 4)
+    g = (8 * b + 13) // 25
+    h = (19 * a + b - d - g + 15) % 30
+    i, k = divmod(c, 4)
+    last = (32 + 2 * e + 2 * i - h - k) % 7
+    m = (a + 11 * h + 22 * last) // 451
+    month, nth = divmod(h + last - 7 * m + 114, 31)
+    return date(year, month, nth + 1)
+
+
+def _last_feast(name: str, today: date) -> date:
+    day = _feast(name, today.year)
+    return day if day <= today else _feast(name, today.year - 1)
 
 
 def _last(today: date, month: int, nth: int) -> date:
