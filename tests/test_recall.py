@@ -314,6 +314,19 @@ def test_each_part_of_a_letter_is_searched_for(embedder):
     assert {*told[:3]} <= {*sentences(found)} and told[3] not in sentences(found)
 
 
+def test_each_name_in_a_task_is_searched_for(embedder):
+    told = "Rhys is a vegan."
+    task = "What should I cook for Daniel and Rhys when they come to lunch on Saturday?"
+    with quick(embedder=embedder) as memory:
+        tell(memory, told)
+        for day in ("Saturday", "Sunday", "Monday"):
+            tell(memory, f"I cooked lunch for Daniel on {day}, and they came for dinner.")
+        hits = memory.search(task, user_id="ana", top_k=2)
+        assert told not in [hit.memory for hit in hits]
+        found = bearing(memory, Scope(user_id="ana"), task, hits, most=4, advice=False)
+    assert told in sentences(found)
+
+
 def test_of_a_task_of_many_parts_only_the_first_are_searched_for(embedder, monkeypatch):
     with quick(embedder=embedder) as memory:
         tell(memory, "Bo runs the bakery on Canal Street.")

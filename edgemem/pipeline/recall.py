@@ -55,7 +55,7 @@ _FAR_FROM_BEST = 0.05  # the same, for an expert (bench/LOG.md, 2026-11-26)
 _RIVALS = 0.5  # the same, for turns of which an expert should take the newest
 _OF_THE_BEST = 0.17  # the same, for an overview or a quotation
 _BEARS = 0.5  # the same, for advice or a text
-_PARTS, _OF_A_PART = 6, 4  # parts of a task that are searched for, hits of each
+_PARTS, _OF_A_PART = 6, 4  # names and parts of a task that are searched for, hits of each
 _QUOTED = 3  # sentences beside an answer that is not reliable
 _OFF = 2  # later turns that call off what is quoted
 _QUOTED_PARTS = 5  # the same, if parts of replies are among them
@@ -477,13 +477,15 @@ def bearing(
     """At most `most` turns that a task should agree with, oldest first.
 
     They are taken by turns from the hits of the search that are not far below the best one, and
-    from those of a search for each part of the task. advice: also from what somebody must avoid,
-    which no search may find; a letter says only what it is about. Turns that only ask are left out.
+    from those of a search for each name and part of the task. advice: also from what somebody must
+    avoid, which no search may find; a letter says only what it is about. Turns that only ask are
+    left out.
     """
     rows: list[Sequence[Hit]] = [hits]
     if advice:  # no search scored these, so all stay
         rows.append(lasting(memory, scope, "constraint"))
-    for part in language.parts_of(task)[:_PARTS]:
+    names = language.named(task, (hit.memory for hit in hits))
+    for part in [*names, *language.parts_of(task)][:_PARTS]:
         rows.append(memory.search(part, top_k=_OF_A_PART, **asdict(scope)))
     once = {hit.id: hit for row in rows for hit in row}  # each is read once
     tell = {hit.id for hit in _that_tell(memory, once.values())}
