@@ -52,7 +52,7 @@ _LEAST = 0.0055  # score of a note; below it only `known` is shown
 FAR_LESS = 0.03
 """The share of the best hit's score below which a hit only fills a model's window."""
 _FAR_FROM_BEST = 0.05  # the same, for an expert (bench/LOG.md, 2026-11-26)
-_RIVALS = 0.5  # the same, for turns of which an expert should take the newest
+_RIVALS = 0.2  # the same, for turns of which an expert should read the newest last
 _OF_THE_BEST = 0.17  # the same, for an overview or a quotation
 _BEARS = 0.5  # the same, for advice or a text
 _PARTS, _OF_A_PART = 6, 4  # names and parts of a task that are searched for, hits of each
@@ -225,10 +225,9 @@ def recall(
     ended: keep sentences that have been contradicted since, for a reader that tells by the days
     what holds. A hasty message is one sentence, and dropping it would drop all that it tells. A
     question about the past keeps them too.
-    Order: of the whole turns that are nearly as probable as the best one the newest comes last, as
-    an expert takes the last of two that contradict each other; for a question about the past the
-    best turn comes last. Of sentences the best comes last, or the newest if the question asks for
-    now.
+    Order: of the whole turns about as probable as the best one the newest comes last, as an expert
+    takes the last of two that contradict each other; for a question about the past the best turn
+    comes last. Of sentences the best comes last, or the newest if the question asks for now.
     """
     found = evidence_of(memory, None if ended else question, hits, assistants=True)
     found = found[:_MAX_EVIDENCE]
