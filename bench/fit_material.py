@@ -3,7 +3,8 @@
     python -m bench.fit_material --json OUT [--write]
 
 A logistic regression with an L2 penalty learns the messages of models/material by Newton's method,
-and as life also those of models/chats and models/conversations from which facts were taken. Each
+and as life also those of models/chats and models/conversations from which facts were taken, and
+CHAT others of models/chats that tell something. Each
 conversation is scored by weights that have not seen it; the logit from which a message is material
 is set so that LOST of these messages have it. Printed: how many messages of material and of life
 have it, of those left out of a fold and of models/material/held-out.txt, each kind by itself too.
@@ -12,8 +13,9 @@ have it, of those left out of a fold and of models/material/held-out.txt, each k
 
 from __future__ import annotations
 
+import random
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench import report
-from corpus import readers
+from corpus import annotated, readers
 from edgemem.config import load_settings
 from edgemem.runtime.embedder import Embedder
 from edgemem.stages.material import features, read
@@ -29,6 +31,7 @@ from edgemem.stages.material import features, read
 MATERIAL = report.MODELS / "material"
 WEIGHTS = report.DATA / "material.npz"
 LOST = 0.003
+CHAT = 2500
 PENALTY = 0.3
 FOLDS, STEPS, BATCH = 5, 25, 64
 
@@ -65,6 +68,23 @@ def telling() -> list[Said]:
     return list(found.values())
 
 
+def chatting(known: Collection[str]) -> list[Said]:
+    """CHAT messages to an assistant that tell something, none of them known."""
+    found = {}
+    for path in sorted((report.MODELS / "chats").glob("*.txt")):
+        if path.stem.startswith("held-out"):
+            continue
+        if readers.is_messages(path):
+            messages = list(readers.read_messages(path))
+        else:
+            messages = [m for talk in readers.read_written(path) for m in annotated.labelled(talk)]
+        found |= {
+            m.text: Said(m.text, "chat", f"{path.name} {m.group}") for m in messages if m.tells
+        }
+    new = [said for text, said in found.items() if text not in known]
+    return random.Random(0).sample(new, CHAT)
+
+
 def _told(path: Path) -> Iterator[tuple[str, str]]:
     of_messages = readers.is_messages(path)
     for talk in readers.read_told(path) if of_messages else readers.read_written(path):
@@ -93,7 +113,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--write", action="store_true", help="store the weights in the package")
     options = parser.parse_args(argv)
     learned, held, facts = labelled("messages.txt"), labelled("held-out.txt"), telling()
-    said = [*learned, *held, *facts]
+    chat = chatting({m.text for m in facts})
+    said = [*learned, *held, *facts, *chat]
     embedder = Embedder.load(load_settings().embedder)
     batches = report.track(range(0, len(said), BATCH), "embedding")
     vectors = [
@@ -116,10 +137,11 @@ def fitted(
 ) -> tuple[dict[str, Any], list[dict[str, Any]], FloatArray, float]:
     """The figures, those of each kind, the weights, and the least logit of material.
 
-    said: first the learned messages, then the held-out ones, then those with facts; x: theirs.
+    said: first the learned messages, then the held-out ones, then the others; x: theirs.
     """
     y = np.array([m.kind.startswith("material") for m in said])
     is_fact = np.array([m.kind == "fact" for m in said])
+    is_chat = np.array([m.kind == "chat" for m in said])
     is_held = np.zeros(len(said), bool)
     is_held[learned : learned + held] = True
     fold = np.array([zlib.crc32(m.group.encode()) % FOLDS for m in said])
@@ -138,8 +160,9 @@ def fitted(
     summary = {
         "least": round(least, 3),
         "facts_lost": share(is_fact),
+        "chat_lost": share(is_chat),
         "material_found": share(y & ~is_held),
-        "life_lost": share(~y & ~is_held & ~is_fact),
+        "life_lost": share(~y & ~is_held & ~is_fact & ~is_chat),
         "held_out_material_found": share(y & is_held),
         "held_out_life_lost": share(~y & is_held),
     }

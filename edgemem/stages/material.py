@@ -27,7 +27,8 @@ __all__ = ["features", "is_material", "read"]
 _CHARS = 500  # of a message that are embedded; its beginning says what it is
 _LEAD_CHARS = 80
 _VECTOR = 3.0  # length of the embedding among the features
-_LEAD = re.compile(r"[:\n?]| - ")  # what may part an instruction from its text
+# A first clause that may say what is done with the text after it.
+_LEAD = re.compile(rf"[^.!?:\n]{{1,{_LEAD_CHARS}}}?(?:[:\n?]| - )")
 
 FloatArray = NDArray[np.float32]
 
@@ -59,7 +60,7 @@ def _form(text: str) -> list[float]:
     long the message is, in words and lines; whether it begins with a quotation; whether the
     lead-in says I."""
     inside = sum(end - start for start, end in quoted(text)) / max(1, len(text))
-    lead = _LEAD.search(text[:_LEAD_CHARS])
+    lead = _LEAD.match(text)
     rest = len(words(text[lead.end() :])) if lead else 0
     return [
         inside,
@@ -68,7 +69,7 @@ def _form(text: str) -> list[float]:
         log(max(1, len(words(text)))) / 5,
         min(10, text.count("\n")) / 5,
         float(text[:1] in '"“„«'),
-        float(is_of_speaker(text[: lead.start()] if lead else text)),
+        float(is_of_speaker(lead[0] if lead else text)),
     ]
 
 
