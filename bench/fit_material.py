@@ -70,7 +70,7 @@ def telling() -> list[Said]:
 
 def chatting(known: Collection[str]) -> list[Said]:
     """CHAT messages to an assistant that tell something, none of them known."""
-    found = {}
+    found: dict[str, Said] = {}
     for path in sorted((report.MODELS / "chats").glob("*.txt")):
         if path.stem.startswith("held-out"):
             continue
