@@ -306,8 +306,14 @@ def _extract_and_update(memory: Memory, item: PendingItem) -> list[Change]:
 
 
 def _of_life(memory: Memory, turns: Sequence[StoredTurn]) -> list[StoredTurn]:
-    """The turns without those that are material: no fact is taken from them, nor shown by them."""
-    return [turn for turn in turns if not is_material(memory.embedder, turn.content)]
+    """The turns without those that are material: no fact is taken from them, nor shown by them. An
+    assistant without a name is the model itself, whose words are only shown."""
+    return [
+        turn
+        for turn in turns
+        if (turn.role != "user" and turn.name is None)
+        or not is_material(memory.embedder, turn.content)
+    ]
 
 
 def conclude(
