@@ -46,6 +46,7 @@ from edgemem.retrieval.search import refresh
 from edgemem.runtime.encoder import Encoder
 from edgemem.runtime.experts import reader_of
 from edgemem.stages import extraction, update
+from edgemem.stages.material import is_material
 from edgemem.store import NewMemory, NewRelation, PendingItem, StoredTurn
 from edgemem.store.relations import relations_of
 from edgemem.store.writing import Transaction
@@ -292,10 +293,22 @@ def _extract_and_update(memory: Memory, piece: PendingItem) -> list[Change]:
         context = memory.store.recent_turns(piece.scope, before=turns[0].id, limit=before)
         standing = memory.store.standing_turns([t.id for t in context])
         context = [t for t in context if t.id in standing]
+    context, turns = (_of_life(memory, told) for told in (context, turns))
     found = extraction.extract(
         engine, [_message(t) for t in turns], context=[_message(t) for t in context], reader=way
     )
     return apply_facts(memory, piece, context, turns, found)
+
+
+def _of_life(memory: Memory, turns: Sequence[StoredTurn]) -> list[StoredTurn]:
+    """The turns without those that are material: no fact is taken from them, nor shown by them. An
+    assistant without a name is the model itself, whose words are only shown."""
+    return [
+        turn
+        for turn in turns
+        if (turn.role != "user" and turn.name is None)
+        or not is_material(memory.embedder, turn.content)
+    ]
 
 
 def apply_facts(

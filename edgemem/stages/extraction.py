@@ -453,7 +453,7 @@ def readings(messages: Sequence[Message], context: Sequence[Message] = ()) -> li
 
     The CONTEXT messages before are shown with it, if they are of the same talk. A long message
     becomes several readings of whole sentences. A sentence that is taken back is only shown before
-    the one that does so, as if that were the next message. context: as in `extract`.
+    the one that does so, alone, as if that were the next message. context: as in `extract`.
     """
     said = [*context, *messages]
     names = frozenset(label(m) for m in said)
@@ -466,8 +466,7 @@ def readings(messages: Sequence[Message], context: Sequence[Message] = ()) -> li
             continue
         for taken_back, part in _without_taken_back(message):
             if taken_back is not None:
-                before = (*before[1 - CONTEXT :], _end_of(taken_back))
-                places = (*places[1 - CONTEXT :], source)
+                before, places = (_end_of(taken_back),), (source,)
             found += [Reading(source, p, before, places, names) for p in _portions(part)]
     return found
 
