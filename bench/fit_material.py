@@ -4,11 +4,10 @@
 
 A logistic regression with an L2 penalty learns the messages of models/material by Newton's method,
 and as life also those of models/chats and models/conversations from which facts were taken, and
-CHAT others of models/chats that tell something. Each
-conversation is scored by weights that have not seen it; the logit from which a message is material
-is set so that LOST of these messages have it. Printed: how many messages of material and of life
-have it, of those left out of a fold and of models/material/held-out.txt, each kind by itself too.
---write stores the weights of all but the held-out ones. Half an hour, most of it embedding.
+CHAT others of models/chats that tell something. Each conversation is scored by weights that have
+not seen it. Printed: how many messages of material and of life are taken for material, of those
+left out of a fold and of models/material/held-out.txt, each kind by itself too. --write stores the
+weights of all but the held-out ones. Half an hour, most of it embedding.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ from edgemem.stages.material import features, read
 
 MATERIAL = report.MODELS / "material"
 WEIGHTS = report.DATA / "material.npz"
-LOST = 0.003
 CHAT = 2500
 PENALTY = 0.3
 FOLDS, STEPS, BATCH = 5, 25, 64
@@ -121,21 +119,20 @@ def main(argv: Sequence[str] | None = None) -> None:
         v for i in batches for v in embedder.embed([read(m.text) for m in said[i : i + BATCH]])
     ]
     x = np.stack([features(m.text, v) for m, v in zip(said, vectors, strict=True)]).astype(float)
-    summary, rows, weights, least = fitted(said, x, len(learned), len(held))
+    summary, rows, weights = fitted(said, x, len(learned), len(held))
     report.write(options.json, summary, rows)
     if options.write:
         np.savez(
             WEIGHTS,
             weights=weights.astype(np.float32),
-            least=np.float32(least),
             embedder=np.array(embedder.model_id),
         )
 
 
 def fitted(
     said: Sequence[Said], x: FloatArray, learned: int, held: int
-) -> tuple[dict[str, Any], list[dict[str, Any]], FloatArray, float]:
-    """The figures, those of each kind, the weights, and the least logit of material.
+) -> tuple[dict[str, Any], list[dict[str, Any]], FloatArray]:
+    """The figures, those of each kind, and the weights.
 
     said: first the learned messages, then the held-out ones, then the others; x: theirs.
     """
@@ -151,14 +148,12 @@ def fitted(
         logits[out] = x[out] @ fit(x[of_fit], y[of_fit])
     weights = fit(x[~is_held], y[~is_held])
     logits[is_held] = x[is_held] @ weights
-    least = float(np.sort(logits[is_fact])[::-1][int(LOST * is_fact.sum())]) + 1e-6
-    found = logits >= least
+    found = logits >= 0
 
     def share(rows: NDArray[np.bool_]) -> list[int]:
         return [int(found[rows].sum()), int(rows.sum())]
 
     summary = {
-        "least": round(least, 3),
         "facts_lost": share(is_fact),
         "chat_lost": share(is_chat),
         "material_found": share(y & ~is_held),
@@ -171,7 +166,7 @@ def fitted(
         {"kind": kind, "found": share(kinds == kind), "held_out": share((kinds == kind) & is_held)}
         for kind in dict.fromkeys(kinds.tolist())
     ]
-    return summary, rows, weights, least
+    return summary, rows, weights
 
 
 if __name__ == "__main__":

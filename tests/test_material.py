@@ -18,7 +18,7 @@ TALE = "Translate into German: I am a baker and I have lost my dog."
     "text",
     [
         TALE,
-        "Lecture notes, week 6: Judith Leyster, b. 1609 Haarlem, married Molenaer, five children.",
+        "Poem: I live inside a lighthouse / my wife is made of salt / my children are two gulls",
         "Chapter 14. I arrived in Lübeck with a false name and took a room with a widow.",
         'Shorten this: "Mira had worked at the customs house before she was dismissed."',
         "Roses are red, violets are blue, I'm a vampire from Whitby and I've come to bite you.",
@@ -36,6 +36,7 @@ def test_a_text_is_no_life(embedder: Embedder, text: str) -> None:
         "Translate 'good morning' into German for my trip to Bonn on Friday.",
         "In my seminar I met Hugh.",
         "Allergies: penicillin, hazelnuts, cats.",
+        "Just so you have it: my passport runs out in October.",
     ],
 )
 def test_life_that_looks_alike_is_no_text(embedder: Embedder, text: str) -> None:
@@ -70,7 +71,7 @@ def test_the_fit_of_texts_tells_two_clouds_apart_and_loses_few_facts() -> None:
     said = [fit_material.Said(str(i), kind, str(i)) for i, kind in enumerate(kinds)]
     is_text = np.array([kind.startswith("material") for kind in kinds])
     x = np.concatenate([draw.normal(4.0 * is_text[:, None], 1, (480, 3)), np.ones((480, 1))], 1)
-    summary, rows, weights, _ = fit_material.fitted(said, x, 70, 10)
+    summary, rows, weights = fit_material.fitted(said, x, 70, 10)
     assert summary["facts_lost"][0] <= 2 and summary["material_found"][0] >= 36
     assert [row["kind"] for row in rows] == ["material: tale", "life: diary", "fact"]
     assert (weights[:3] > 0).all()

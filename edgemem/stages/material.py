@@ -34,12 +34,12 @@ FloatArray = NDArray[np.float32]
 
 
 def is_material(embedder: Embedder, text: str) -> bool:
-    """Whether, by the regression, a message is a text and not about the user's life."""
+    """Whether, by the regression, a message is more probably a text than about the user's life."""
     weights = _shipped()
     if embedder.model_id != str(weights["embedder"]):
         return False
     found = features(text, embedder.embed_query(read(text)))
-    return float(found @ weights["weights"]) >= float(weights["least"])
+    return float(found @ weights["weights"]) >= 0
 
 
 def read(text: str) -> str:
@@ -75,7 +75,7 @@ def _form(text: str) -> list[float]:
 
 @cache
 def _shipped() -> dict[str, NDArray[np.float32]]:
-    """weights: as `features` gives them; least: the logit from which a message is material;
-    embedder: id of the model whose embeddings they are fitted to, a string."""
+    """weights: as `features` gives them, for the logit; embedder: id of the model whose embeddings
+    they are fitted to, a string."""
     with np.load(BytesIO(expert_file("material"))) as saved:
         return dict(saved)
