@@ -88,6 +88,7 @@ BEARING_TURNS = 5  # for a task
 _OWN_WORDS_PARAMS = 1_000_000_000  # from which a model answers where no expert is sure
 _KNOWN_SHARE = 0.3  # of the window, for the system message with `recall.known`
 _NEAR_SCORE = 0.05  # of a hit, from which a question of general knowledge may ask for a memory
+_REFERRED = 0.5  # score of a hit that a follow-up is about
 _CANDIDATES = 16  # hits of one search
 _PAST_TURNS = 4  # shown for small talk
 
@@ -263,7 +264,10 @@ class Chat:
         computed, told_by = self._computed(plain, said_at, hits) if computable else ("", ())
         way = self._way(wanted, own_words)
         image_hits, pixels = self._images_asked_about(images, hits, wanted)
-        now = recall.clock(memory, plain, said_at) if wanted.wants == "recall" else ()
+        refers = wanted.refers and any(hit.score >= _REFERRED for hit in hits)
+        now = (
+            recall.clock(memory, plain, said_at, refers=refers) if wanted.wants == "recall" else ()
+        )
         if days:
             evidence = agenda(memory, self._scope, days, said_at, most=TOLD_TURNS)
             # Other models mix the plans up, and invent some where there are none.

@@ -361,6 +361,14 @@ def test_the_last_days_of_the_calendar_and_a_document_are_read(memory: Memory) -
     assert asked_days("What do I have on Thursday? " * 20, NOW) is None
 
 
+def test_a_question_about_a_day_is_no_plan(memory: Memory) -> None:
+    tell(memory, "2026-11-13T10:00:00Z", "My eye appointment, is that on Thursday?")
+    tell(memory, "2026-11-13T10:00:00Z", "The team dinner is on Thursday. Or was it on Friday?")
+    (told,) = listed(memory, "What do I have on Thursday?")
+    assert told == "The team dinner is on Thursday 19 November 2026."
+    assert listed(memory, "What do I have on Friday?") == [NOTHING_FOUND]
+
+
 def test_a_day_without_plans_is_not_made_up_by_any_model(memory: Memory) -> None:
     tell(memory, "2026-11-13T10:00:00Z", "The team dinner is on Thursday.")
     assert listed(memory, "What do I have on Friday?") == [NOTHING_FOUND]

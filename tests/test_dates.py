@@ -185,6 +185,8 @@ DAYS_OF_A_MONTH = {
     "It is on Saturday, June 6th": "It is on Saturday 6 June 2026",
     # Dictation spells numbers.
     "the wedding is on the eighth of June": "the wedding is on 8 June 2026",
+    "the show is moved to the Monday, the 8th of June": "the show is moved to Monday 8 June 2026",
+    "we go on the Monday, the 8th": "we go on Monday 8 June 2026",
     "due on the 8th of June, 5000 bricks": "due on 8 June 2026, 5000 bricks",
     "We meet on 8 June, 1930 hours": "We meet on 8 June 2026, 1930 hours",
     "we fly on May the twenty first": "we fly on 21 May 2026",

@@ -11,6 +11,7 @@ from edgemem.language import sentences as sentences_of
 from edgemem.memory import Memory
 from edgemem.pipeline.recall import (
     bearing,
+    clock,
     evidence_of,
     has_ended,
     listed,
@@ -502,12 +503,21 @@ def test_quotations_of_replies_say_so_and_there_are_more_of_them(memory):
 
 def test_what_an_answer_quoted_is_not_searched_for_with_the_next_message(memory):
     tell(memory, "Yorgos runs the ferry.")
-    said = Message(
-        "assistant", "I'm not sure.\n\nThis is what you told me:\n- Yorgos runs it", DAYS[1]
-    )
-    with patch.object(memory, "search", wraps=memory.search) as search_:
-        search(memory, {"user_id": "ana"}, "and for how long?", None, [said], most=4)
-    assert "Yorgos" not in search_.call_args_list[-1].args[0]
+    listed_ = "This is what you told me:\n- Yorgos runs it"
+    for text, lead in ((f"I'm not sure.\n\n{listed_}", "I'm not sure."), (listed_, "")):
+        said = Message("assistant", text, DAYS[1])
+        with patch.object(memory, "search", wraps=memory.search) as search_:
+            search(memory, {"user_id": "ana"}, "and for how long?", None, [said], most=4)
+        assert search_.call_args_list[-1].args[0] == f"{lead} and for how long?"
+
+
+@pytest.mark.parametrize(
+    ("question", "refers", "told"),
+    [("What time?", False, 1), ("What time?", True, 0), ("What time is it?", True, 1)],
+)
+def test_a_follow_up_about_what_was_found_is_not_about_the_clock(embedder, question, refers, told):
+    with quick(embedder=embedder) as memory:
+        assert len(clock(memory, question, DAYS[0], refers=refers)) == told
 
 
 def test_remarks_made_again_and_again_give_way_in_a_search_that_finds_nothing_else(memory):

@@ -111,7 +111,7 @@ _WHOLE = r"(?![\w-]|['’]\w)"
 _NAMED_MONTH = re.compile(rf"\b(?:{'|'.join(MONTHS)})\b")  # "may" and "march" are verbs
 # Not "8 June 2021" nor "June 8, 2021"; not "the 8th of June last year".
 _NO_YEAR = (
-    rf"{_WHOLE}(?!,? (?:(?:of |in )?(?:\d\d?(?!\d)|{A_YEAR})(?![:\w])(?! ?[ap]\.?m)"
+    rf"{_WHOLE}(?!,? (?:(?:of |in )?(?:\d{{1,3}}(?!\d)|{A_YEAR})(?![:\w])(?! ?[ap]\.?m)"
     r"|last\b|next\b|this\b)"
     r"|[.:/]\d| ?['’]\d)"
 )
@@ -489,14 +489,15 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
     (rf"{_ALONE}\b(?:on )?(?:the )?{_SPAN}(?: of)? {_MONTH}{_NO_YEAR}", _days_of_month),
     (rf"{_NO_DAY_BEFORE}\b(?:on )?{_MONTH}(?: the)? {_SPAN}{_NO_YEAR}", _days_of_month),
     (
-        rf"(?<![:.-])\b(?:on )?(?:{_SAID_TWICE})?(?:the )?{_NUMBER}(?: of)? {_MONTH}{_NO_YEAR}",
+        rf"(?<![:.-])\b(?:on )?(?:(?:the )?{_SAID_TWICE})?(?:the )?{_NUMBER}(?: of)? "
+        rf"{_MONTH}{_NO_YEAR}",
         _day_and_month,
     ),
     (
         rf"{_NO_DAY_BEFORE}\b(?:on )?(?:{_SAID_TWICE})?{_MONTH}(?: the)? {_NUMBER}{_NO_YEAR}",
         _day_and_month,
     ),
-    (rf"\b(?:on )?{_SAID_TWICE}(?:the )?{_NTH}{_NO_NOUN}", _day_of_month),
+    (rf"\b(?:on )?(?:the )?{_SAID_TWICE}(?:the )?{_NTH}{_NO_NOUN}", _day_of_month),
     (
         # Not "and on the second I slept", of two nights.
         rf"(?:\bon{_AFTER_PREPOSITION}) ?the (?!(?:{'|'.join(_ORDINALS[:4])})\b){_NTH}{_NO_NOUN}",

@@ -30,6 +30,7 @@ from edgemem.language import (
     Mention,
     absolute,
     asked_days,
+    asks,
     asks_when,
     calls_off,
     content_words,
@@ -172,6 +173,8 @@ def _told(text: str, when: str, asked: Asked) -> list[_Line]:
     found: list[_Line] = []
     before, listed = "", False
     for sentence in sentences(text):
+        if asks(sentence):  # "My eye test, is that on Tuesday?"
+            continue
         named = told_days(sentence, said_at)
         near = [max(a, first) for a, b in named if a <= last and b >= first and b - a <= length]
         again = told_weekdays(sentence) if week and not named else ()

@@ -64,7 +64,8 @@ _LETTER, _RUNS_ON = 32, 0.8  # a line runs on from so many characters and share 
 _LEADING_CHARS = 400  # of the turns before a message, searched together with it
 _MANY = 400  # hits, before remarks made again and again are left out
 _LONG_AGO = 31 * 86_400  # seconds after which "the gala is at nine" tells of a day that is over
-_CLOCK = 0.42  # cosine from which a question is about the day or the time
+_A_NOW = "2026-11-30T15:21"
+_CLOCK, _CLEARLY = 0.42, 0.46  # cosines of what tells the time of _A_NOW to a question for the time
 
 
 def asked_at(question: str, said_at: str) -> str | None:
@@ -88,8 +89,8 @@ def search(
     finds what was valid then, if it asks when in a year, only what is of that year, and if it asks
     when something comes next, nothing whose days are over; None: it asks about no time. before: the
     turns before the message; also finds what fits them and the message together, but for the turns
-    themselves, which would find nothing as well as their own words. Only their first paragraphs
-    count: what an answer quotes would find itself. Of memories with the same text one is given, so
+    themselves, which would find nothing as well as their own words. Only their beginnings count:
+    what an answer quotes would find itself. Of memories with the same text one is given, so
     that a remark of every week leaves room for others: one of the year that the text names, else
     the one told nearest to the time that it asks about, else the newest.
     """
@@ -117,7 +118,7 @@ def search(
         then = found(query, at)
         more, hits = [*then], replace(hits, relations=then.relations)
     if before:
-        said = " ".join(turn.content.partition("\n\n")[0] for turn in before)
+        said = " ".join(_beginning(turn) for turn in before)
         more += (
             hit for hit in found(f"{said[-_LEADING_CHARS:]} {query}") if hit.memory not in said
         )
@@ -130,6 +131,14 @@ def search(
     if said_at and language.asks_for_next(query):
         ranked = [hit for hit in ranked if not _is_over(hit, local_time(said_at))]
     return replace(hits, items=tuple(ranked[:most]))
+
+
+def _beginning(turn: Message) -> str:
+    """A turn's first paragraph; of an assistant's the first line, unless it heads quotes."""
+    if turn.role != "assistant":
+        return turn.content.partition("\n\n")[0]
+    line = turn.content.partition("\n")[0]
+    return "" if line.endswith(":") else line
 
 
 def _of_year(hits: Sequence[Hit], year: int) -> list[Hit]:
@@ -274,12 +283,22 @@ def near_misses(memory: Memory, question: str, hits: Sequence[Hit]) -> tuple[Evi
     return tuple(e for e in quotes(memory, question, hits) if language.share(asked, e.text) > 0)
 
 
-def clock(memory: Memory, question: str, said_at: str) -> tuple[Evidence, ...]:
-    """The present day and time as evidence if a question is about them, as no memory tells them."""
-    now = local_time(said_at)
-    today = f"Today is {language.day_text(now, named=True)}, and the time is {now[11:16]}."
-    asked, told = memory.embedder.embed([question, today])
-    return (Evidence(today),) if asked @ told >= _CLOCK else ()
+def clock(
+    memory: Memory, question: str, said_at: str, *, refers: bool = False
+) -> tuple[Evidence, ...]:
+    """The present day and time as evidence if a question is about them, as no memory tells them.
+
+    refers: whether it may be about something that was found: "What time?" is, and "What time is
+    it?" is not.
+    """
+    asked, told = memory.embedder.embed([question, _now_told(_A_NOW)])
+    if asked @ told < (_CLEARLY if refers else _CLOCK):
+        return ()
+    return (Evidence(_now_told(local_time(said_at))),)
+
+
+def _now_told(now: str) -> str:
+    return f"Today is {language.day_text(now, named=True)}, and the time is {now[11:16]}."
 
 
 def listed(
