@@ -82,7 +82,7 @@ def installed(tmp_path_factory, wheel):
 
 
 # What only training reads.
-TRAINING = ("chats", "conversations", "facts", "halves", "pairs", "replies")
+TRAINING = ("chats", "conversations", "facts", "halves", "material", "pairs", "replies")
 
 
 def test_the_wheel_holds_what_the_package_needs(wheel):
