@@ -58,10 +58,14 @@ def test_a_file_named_like_the_end_of_a_store_is_written(run: Run, store: Path) 
     assert (store.parent / ".vault").read_text() == run("export").stdout
 
 
-def test_an_export_from_python_does_not_overwrite_its_store(store: Path) -> None:
-    with Memory(store) as memory:
-        with pytest.raises(InputError, match=r"memory\.db is the store itself"):
-            memory.export_jsonl(store)
+@pytest.mark.parametrize("end", ["", "-wal", "-shm", ".lock", ".vault", ".images/0a1b"])
+def test_an_export_from_python_overwrites_no_store(store: Path, tmp_path: Path, end: str) -> None:
+    other, closed = tmp_path / "another.db", tmp_path / "closed.db"
+    shutil.copy(store, closed)
+    with Memory(store) as memory, Memory(other):
+        for file in (store, other, closed):
+            with pytest.raises(InputError, match=r"is a store, or belongs to one"):
+                memory.export_jsonl(f"{file}{end}")
         assert [item.memory for item in memory.get_all()] == [CAT]
 
 

@@ -384,6 +384,10 @@ def test_no_model_says_that_something_is_erased_and_the_request_is_not_kept(memo
         "off the record, i hate my job",
         "I earn 2,900 a month. Please don't write that down anywhere.",
         "the code for the safe is 0412 - do not store",
+        "Don't keep this in memory, I failed my exam.",
+        "Don't add this to your memory. I'm seeing Bo.",
+        "Do not save anything I say today. My ex is Bo.",
+        "Forget this right away, I owe Bo 300.",
     ],
 )
 def test_what_says_that_it_is_not_to_be_kept_is_not_kept(memory: Memory, text: str) -> None:
@@ -400,6 +404,8 @@ def test_what_says_that_it_is_not_to_be_kept_is_not_kept(memory: Memory, text: s
         "My brother doesn't store it in the shed.",
         "Please don't save that seat for me, I can't come.",
         "My teacher said don't note everything",
+        "Don't write this down as a loss: my shop made 3,000.",
+        "Off the record player it went.",
         "Don't you remember what I said?",
         "Don't forget this: I'm allergic to latex",
     ],

@@ -134,7 +134,7 @@ def asks(text: str) -> bool:
 
 
 _KEEP = (
-    r"(?:remember|save|store|keep|record|memori[sz]e|retain|log|learn|note|write|put|take|"
+    r"(?:remember|save|store|keep|record|memori[sz]e|retain|log|learn|note|write|put|take|add|"
     r"hold on to)"
 )
 _KEPT = r"(?:remembered|saved|stored|kept|recorded|memori[sz]ed|retained|logged|noted|written)"
@@ -142,9 +142,10 @@ _YOUR_MEMORY = r"(?:your|ur|the) (?:memory|notes)"
 # "this: …", "it, please", "that down", "what I say next"; not "that seat", "it on the table".
 _THIS = (
     r"(?:(?:any(?:thing)? |nothing )?(?:of )?(?:this|that|it|these|those)"
-    r"(?: one| message| chat| conversation)?(?= ?(?:$|[.,;:!?)–—-]|"
-    rf"(?:about me|anywhere|please|pls|but|ok|okay|either|down|for me|(?:in|to) {_YOUR_MEMORY})\b))"
-    r"|the following\b|(?:that|what) i(?:['’]m|['’]ll)? (?:just |am |will )?"
+    r"(?: one| message| chat| conversation)?(?: down)?(?= ?(?:$|[.,;:!?)–—-]|"
+    r"(?:about me|anywhere|please|pls|but|ok|okay|either|for me|i['’]?m|i"
+    r"|(?:in|to|from) (?:(?:your|ur|the) )?(?:memory|notes))\b))"
+    r"|the following\b|(?:that|what|any(?:thing)?) i(?:['’]m|['’]ll)? (?:just |am |will )?"
     r"(?:say|said|saying|tell|told|telling|typed?)\b|(?= ?(?:$|[.!])))"
 )
 _NOT = r"(?:do not|don['’]?t)"
@@ -154,10 +155,11 @@ is_not_to_be_kept = _having(
     r"|(?:you|u) (?:(?:must|should|need) not|(?:must|should|need)n['’]?t|are not to)"
     rf"|(?:can|could|would) (?:you|u) (?:please )?not|i {_NOT} want (?:you|u) to"
     rf"|(?:i['’]?d|i would) rather (?:you|u) (?:didn['’]?t|did not)) {_KEEP} ?{_THIS}"
-    rf"|i {_NOT} want (?:this|that|it) {_KEPT}\b"
+    rf"|i {_NOT} want (?:this|that|it) {_KEPT}\b|forget (?:this|that) (?:right away|at once)\b"
     r"|(?:this|that|it)(?: message)?(?: is|['’]s)? (?:not|isn['’]?t|shouldn['’]?t) (?:to )?be "
     rf"{_KEPT}\b"
-    rf"|(?:only |just )?(?:not (?:to be {_KEPT}|for {_YOUR_MEMORY})|off the record"
+    rf"|(?:(?:this|that) is )?(?:only |just )?(?:not (?:to be {_KEPT}|for {_YOUR_MEMORY})"
+    r"|off the record(?! player| shop| store)"
     rf"|(?:keep|leave) (?:this|that|it)(?: one)? out of {_YOUR_MEMORY})\b)"
 )
 """Whether a text says that it is not to be kept: "don't remember this: …", "off the record"."""

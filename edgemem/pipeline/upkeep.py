@@ -32,7 +32,8 @@ from edgemem.retrieval.lexical import embedded_text
 from edgemem.runtime.embedder import Embedder, TokenEmbedder
 from edgemem.runtime.encoder import Encoder
 from edgemem.store import Store, foreign, images
-from edgemem.store.database import identity
+from edgemem.store.database import resolved
+from edgemem.store.encryption import is_of_store
 from edgemem.store.erasures import erased_of, verify
 from edgemem.store.relations import unread_facts
 from edgemem.store.rows import import_rows
@@ -88,7 +89,7 @@ def export_jsonl(
     count = 0
     rows = cast("Generator[dict[str, Any], None, None]", store.export_rows())
     # `rows` holds a snapshot, and an erase waits for that; so it is closed in any case.
-    with _replacing(file, store) as out, closing(rows):
+    with _replacing(file) as out, closing(rows):
         wanted = rows if user_id is None else _of_user(rows, user_id)
         lines = (json.dumps(row, ensure_ascii=False) for row in wanted)
         for line in _sealed_lines(store, lines) if sealed else lines:
@@ -175,7 +176,7 @@ def opened_lines(
 
 def export_pgvector(store: Store, file: str | Path | IO[str]) -> int:
     """Write a store as SQL for `psql` (see `store.foreign`); returns how many rows."""
-    with _replacing(file, store) as out:
+    with _replacing(file) as out:
         return foreign.write_sql(store, out)
 
 
@@ -191,18 +192,18 @@ def import_jsonl(
 
 
 @contextmanager
-def _replacing(file: str | Path | IO[str], store: Store) -> Iterator[IO[str]]:
+def _replacing(file: str | Path | IO[str]) -> Iterator[IO[str]]:
     """A temporary file to write, readable by its owner only, which replaces the path once it is
     whole. An open file, a pipe or a terminal is written directly. Raises StoreFull, and InputError
-    on the store's own file."""
+    on a file of a store."""
     if not isinstance(file, str | Path):
         if not hasattr(file, "write"):
             raise TypeError(f"file must be a path or an open text file, not {type(file).__name__}")
         yield file
         return
     path = _usable(file)
-    if identity(path) == identity(store.path) is not None:
-        raise InputError(f"{path} is the store itself; give another file to export to")
+    if is_of_store(resolved(path)):
+        raise InputError(f"{path} is a store, or belongs to one; give another file to export to")
     try:
         given = Path(file)  # the link of a pipe such as /dev/stdout leads to no path
         if given.exists() and not given.is_file():  # a pipe or a terminal

@@ -29,6 +29,7 @@ from edgemem.inputs import of_type
 from edgemem.store import images, schema
 from edgemem.store.database import (
     PLAIN,
+    identity,
     integrity,
     is_encrypted,
     open_file,
@@ -58,12 +59,18 @@ def is_plain(file: Path) -> bool:
 
 
 def is_of_store(file: Path) -> bool:
-    """Whether a file is a store, or would be its log, its index of the log or its `STORE.vault`.
+    """Whether a file is a store, has the name of its log, lock or keys, or is among its images.
 
-    Not to be asked of a store that this process has open: see `database.make_file`.
+    A store that this process has open is not read: see `database.make_file`.
     """
-    stores = (file.parent / file.name.removesuffix(e) for e in ("", "-wal", "-shm", ".vault"))
-    return any(store.is_file() and (is_plain(store) or is_encrypted(store)) for store in stores)
+    named = file.parent if file.parent.suffix == ".images" else file
+    beside = ("", "-wal", "-shm", ".lock", ".vault", ".images")
+    stores = {named.parent / named.name.removesuffix(end) for end in beside}
+    open_here = {identity(store.path) for store in OPEN}
+    return any(
+        store.is_file() and (identity(store) in open_here or is_plain(store) or is_encrypted(store))
+        for store in stores
+    )
 
 
 def find_vault(file: Path, vault: Vault | None, timeout_s: float) -> Vault | None:
