@@ -113,6 +113,8 @@ def test_a_quotation_of_several_portions_is_known_as_one():
         (["He is 46.", "No, thanks."], None),
         (["Ana has 2 dogs and 3 cats.", "Actually 4."], None),
         (["He was born on 3 May.", "Actually 4 years before me."], None),
+        (["My flight lands at 9:30.", "Actually at 10 I have a meeting."], None),
+        (["I have 2 dogs.", "Actually one is a puppy."], None),
     ],
 )
 def test_a_number_or_a_day_is_put_right_in_its_place(said, kept):
@@ -148,10 +150,19 @@ def test_a_sentence_is_taken_back_by_the_next(takes_back):
         "Forget that I said so.",
         "Wait, you don't even know.",
         "Make it Monday.",
+        "Actually I don't like it much.",
+        "Actually, it's not easy.",
+        "Actually so cute!",
+        "Actually on Monday I have a meeting.",
+        "Actually Ben visits us often.",
     ],
 )
 def test_what_sounds_alike_takes_nothing_back(sentence):
     assert language.taken_back(["I have sold the red car on Sunday.", sentence]) == []
+
+
+def test_a_message_that_takes_back_all_the_time_is_read_a_few_times():
+    assert len(readings([said("I have two cats. Actually not. " * 100)])) < 20
 
 
 def test_a_sentence_that_is_taken_back_is_shown_before_the_one_that_does_so():

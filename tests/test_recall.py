@@ -1,5 +1,6 @@
 """What of the hits the model is shown: whose words, which sentences, in which order."""
 
+import json
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -9,6 +10,8 @@ from memorykit import crowd, quick
 
 from edgemem.language import sentences as sentences_of
 from edgemem.memory import Memory
+from edgemem.pipeline.foreign import import_foreign, read_foreign
+from edgemem.pipeline.people import rarest
 from edgemem.pipeline.recall import (
     bearing,
     clock,
@@ -667,6 +670,41 @@ def test_an_expert_asked_of_the_user_reads_nobody_elses_i(memory):
     assert sentences(shown(memory, "What is my name?", whole=True)) == hidden
     assert sentences(shown(memory, "Where does Mira Voss live?", whole=True)) == [told]
     assert sentences(shown(memory, "Where do I live?")) == [told]
+
+
+def test_an_expert_asked_of_the_user_reads_titles_and_passwords(memory):
+    for told, question in (
+        ('My favourite book is "The Heart of the Lonely Hunter".', "What is my favourite book?"),
+        ('My wifi password is "correct horse battery staple nine".', "What is my password?"),
+        ('Our song is "My Way".', "What is our song?"),
+    ):
+        tell(memory, told)
+        assert told in sentences(shown(memory, question, whole=True))
+
+
+def test_imported_facts_without_a_turn_are_told_of_somebody(memory, tmp_path):
+    file = tmp_path / "theirs.jsonl"
+    rows = [{"memory": f"Ana is a nurse on ward {n}.", "user_id": "ana"} for n in range(9)]
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    import_foreign(memory, read_foreign(file, Scope(user_id="ana")))
+    hits = memory.search("Who is Ana?", user_id="ana", top_k=16, explain=True)
+    found = told_of(memory, "Who is Ana?", hits, most=9, scope=Scope(user_id="ana"))
+    assert len(found) == 9
+
+
+def test_of_photos_alone_none_gives_way(memory):
+    assert rarest(["a beach", "a dog"], [], least=1, most=1) == ["a beach"]
+
+
+@pytest.mark.parametrize(
+    "told", ["My rent is due on the 1st of each month.", "The bus to work leaves at 7:40."]
+)
+def test_what_comes_again_is_not_over(memory, told):
+    tell(memory, told, "2026-09-01T09:00Z")
+    found = search(
+        memory, {"user_id": "ana"}, "When is the next one?", "2026-11-30T10:00Z", [], most=4
+    )
+    assert [hit.memory for hit in found] == [told]
 
 
 def test_of_turns_about_as_probable_as_the_best_an_expert_reads_the_newest_last(memory):

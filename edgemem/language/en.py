@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 
-def _having(pattern: str) -> Callable[[str], bool]:
+def having(pattern: str) -> Callable[[str], bool]:
     """A function that tells whether a text has a match of the pattern, in any case."""
     form = re.compile(pattern, re.I)
     return lambda text: form.search(text) is not None
@@ -133,10 +133,7 @@ def asks(text: str) -> bool:
     return text.rstrip("\"')”’ \t\n").endswith(("?", "？"))
 
 
-_KEEP = (
-    r"(?:remember|save|store|keep|record|memori[sz]e|retain|log|learn|note|write|put|take|add|"
-    r"hold on to)"
-)
+_KEEP = r"(?:remember|save|store|keep|record|memori[sz]e|retain|log|note|write|hold on to)"
 _KEPT = r"(?:remembered|saved|stored|kept|recorded|memori[sz]ed|retained|logged|noted|written)"
 _YOUR_MEMORY = r"(?:your|ur|the) (?:memory|notes)"
 # "this: …", "it, please", "that down", "what I say next"; not "that seat", "it on the table".
@@ -146,20 +143,22 @@ _THIS = (
     r"(?:about me|anywhere|please|pls|but|ok|okay|either|for me|i['’]?m|i"
     r"|(?:in|to|from) (?:(?:your|ur|the) )?(?:memory|notes))\b))"
     r"|the following\b|(?:that|what|any(?:thing)?) i(?:['’]m|['’]ll)? (?:just |am |will )?"
-    r"(?:say|said|saying|tell|told|telling|typed?)\b|(?= ?(?:$|[.!])))"
+    r"(?:say|said|saying|tell|told|telling|typed?)\b)"
 )
 _NOT = r"(?:do not|don['’]?t)"
-is_not_to_be_kept = _having(
+is_not_to_be_kept = having(
     r"(?:^|[.!?,;:\n–—-] ?|\b(?:please|pls|and|but|so|just|ok|okay) )"
     rf"(?:(?:please|pls|just|so|but|and) ){{0,2}}(?:(?:{_NOT}|no need to"
     r"|(?:you|u) (?:(?:must|should|need) not|(?:must|should|need)n['’]?t|are not to)"
     rf"|(?:can|could|would) (?:you|u) (?:please )?not|i {_NOT} want (?:you|u) to"
     rf"|(?:i['’]?d|i would) rather (?:you|u) (?:didn['’]?t|did not)) {_KEEP} ?{_THIS}"
+    rf"|{_NOT} (?:store|save)(?= ?(?:$|[.!]))"
+    rf"|{_NOT} (?:add|put) (?:this|that|it|any of this) (?:in|to|into) {_YOUR_MEMORY}\b"
     rf"|i {_NOT} want (?:this|that|it) {_KEPT}\b|forget (?:this|that) (?:right away|at once)\b"
     r"|(?:this|that|it)(?: message)?(?: is|['’]s)? (?:not|isn['’]?t|shouldn['’]?t) (?:to )?be "
     rf"{_KEPT}\b"
     rf"|(?:(?:this|that) is )?(?:only |just )?(?:not (?:to be {_KEPT}|for {_YOUR_MEMORY})"
-    r"|off the record(?! player| shop| store)"
+    r"|off the record(?! player| shop| store| label)"
     rf"|(?:keep|leave) (?:this|that|it)(?: one)? out of {_YOUR_MEMORY})\b)"
 )
 """Whether a text says that it is not to be kept: "don't remember this: …", "off the record"."""
@@ -270,7 +269,7 @@ KEYWORD = re.compile(
 NEGATION = re.compile(
     r"(?=[ncw])(?:\b(?:not|no|never|none|neither|nor|cannot|without)|n['’]t)\b", re.I
 )
-is_negated = _having(NEGATION.pattern)
+is_negated = having(NEGATION.pattern)
 """Whether a text says "not" in some English way."""
 _CLAUSE_END = re.compile(r"[,;:.!?]|\bbut\b", re.I)
 
@@ -292,7 +291,7 @@ _SECOND_PERSON = "you your yours".split()
 
 
 def _any_of(said: Collection[str]) -> Callable[[str], bool]:
-    return _having(rf"\b(?:{'|'.join(said)})\b".replace("'", "['’]"))
+    return having(rf"\b(?:{'|'.join(said)})\b".replace("'", "['’]"))
 
 
 is_of_speaker = _any_of(FIRST_PERSON)
@@ -317,9 +316,9 @@ def proper_names(text: str) -> set[str]:
 
 
 _FOREIGN = r"(?=[^\x00-\x7f])\w"  # no emoji
-has_foreign_letter = _having(_FOREIGN)
+has_foreign_letter = having(_FOREIGN)
 """Whether a text has a letter of another alphabet, or one with an accent."""
-is_specific = _having(rf"\d|{_FOREIGN}|(?<=[\w,;:'’] )(?-i:[A-Z])\w")
+is_specific = having(rf"\d|{_FOREIGN}|(?<=[\w,;:'’] )(?-i:[A-Z])\w")
 """Whether a text has a digit, a letter of another alphabet, or a name. A name is a capital after a
 word or comma; after a full stop or dash, a capital may begin a sentence or a line of a list."""
 
@@ -376,25 +375,25 @@ def without_vocatives(text: str, is_other: Callable[[str], bool]) -> str:
 
 # -- what a question asks for ----------------------------------------------------------------
 
-asks_when = _having(
+asks_when = having(
     r"\b(?:when|how (?:long|often)|(?:what|which) (?:date|day|week|month|year|time))\b"
 )
 """Whether a question asks for a time."""
-asks_for_now = _having(
+asks_for_now = having(
     r"\b(?:now|nowadays|these days|currently|at the moment|at present|today|still|latest|last)\b"
 )
 """Whether a question is about how things are now, so that the newest memory is most relevant."""
-asks_for_next = _having(
-    r"\A(?!.*\b(?:birthday|bday|anniversary)\b).*"
-    r"\b(?:when|(?:what|which) (?:date|day|week|month|time))\b.*"
+asks_for_next = having(
+    r"\A(?!.{0,200}\b(?:birthday|bday|anniversary)\b).{0,200}?"
+    r"\b(?:when|(?:what|which) (?:date|day|week|month|time))\b.{0,200}?"
     r"\b(?:next|upcoming)\b(?! (?:to|door|of kin|day|week|weekend|month|year|spring|summer|autumn"
     r"|fall|winter|(?:mon|tues|wednes|thurs|fri|satur|sun)day)\b)"
 )
 """Whether a question asks when something comes next, so that what is over is no answer. What comes
 every year is over and comes again."""
-counts_times = _having(r"\bhow (?:often|many times)\b")
+counts_times = having(r"\bhow (?:often|many times)\b")
 """Whether a question asks how often something is or was."""
-asks_for_past = _having(r"\b(?:before|used to|previous(?:ly)?|former(?:ly)?|back then|old|first)\b")
+asks_for_past = having(r"\b(?:before|used to|previous(?:ly)?|former(?:ly)?|back then|old|first)\b")
 _PRESENT = re.compile(r"\b(?:do|does|is|are|am|has|have|whats|wheres|whos)\b|['’]s\b", re.I)
 _OF_A_TIME = re.compile(
     r"\b(?:did|was|were|had|used|will|would|should|could|can|going|next|last|ago|before|after|"
@@ -417,11 +416,11 @@ def as_of_now(question: str) -> str:
 
 
 """Whether a question is about how things were before."""
-leans_back = _having(r"\A(?:and |but |so )?(?:its?|this|that|these|those|they|there|he|she)\b")
+leans_back = having(r"\A(?:and |but |so )?(?:its?|this|that|these|those|they|there|he|she)\b")
 """Whether a sentence cannot be understood without the one before it: "It has two rooms."."""
-is_verdict = _having(r"\A(?:yes|no)\b")
+is_verdict = having(r"\A(?:yes|no)\b")
 """Whether an answer says yes or no."""
-refers_back = _having(
+refers_back = having(
     r"\A\W*+(?:(?:and|but|so|or|then|what about|how about)\b|(?:[\w'’]++\W*+){1,2}\Z)"
     r"|\b(?:he|she|it|they|him|her|them|his|hers|its|theirs?|this|that|these|those|ones?|there"
     r"|then|else|same|others?|another)\b"

@@ -22,6 +22,7 @@ from edgemem.language.en import (
     NUMBER_WORDS,
     STOP_WORDS,
     content_words,
+    having,
     proper_names,
     sentences,
     share,
@@ -55,8 +56,10 @@ __all__ = [
     "goes_on",
     "mentions",
     "moved",
+    "names_an_nth",
     "names_nobody",
     "naming",
+    "recurs",
     "says_only_when",
     "subjects",
     "told_days",
@@ -184,6 +187,14 @@ _GIVEN_UP = re.compile(
 )
 _INSTEAD_OF = re.compile(r"\b(?:instead of|not|rather than|from)(?: on)? \Z", re.I)
 _MOVES = re.compile(r"\b(?:mov(?:e|es|ed|ing)|switch\w*|chang\w+|now|instead|from now on)\b", re.I)
+_TOO = having(r"\b(?:also|too|as well|both)\b")
+recurs = having(
+    r"\b(?:each|every|always|usually|daily|weekly|monthly|quarterly|yearly|annual(?:ly)?"
+    rf"|of the month|(?:{'|'.join(DAYS)})s)\b"
+)
+"""Whether a text says that something comes again and again."""
+names_an_nth = having(rf"\bthe (?:{_A_NTH})")
+"""Whether a text names a day by its number."""
 _GOES_ON = re.compile(r"(?:(?:and|but|so) )?(?:i|we|he|she|it|they)\b", re.I)
 _CALLING_OFF = frozenset(
     "anymore going coming happening instead called cancelled canceled gave given giving".split()
@@ -324,7 +335,7 @@ def ends_weekly(text: str, plan: str, weekday: int) -> bool:
     """
     if any(_is_of(text, found, plan) for found in _GIVEN_UP.finditer(text)):
         return True
-    moved = _MOVES.finditer(text) if told_weekdays(text) - {weekday} else ()
+    moved = _MOVES.finditer(text) if told_weekdays(text) - {weekday} and not _TOO(text) else ()
     return weekday not in told_weekdays(text) and any(_is_of(text, m, plan) for m in moved)
 
 

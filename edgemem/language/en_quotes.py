@@ -49,10 +49,13 @@ def quoted(text: str) -> list[tuple[int, int]]:
     return found
 
 
-def unquoted(text: str) -> str:
-    """A text with an ellipsis for the words of each quotation."""
+def unquoted(text: str, *, own: bool = False) -> str:
+    """A text with an ellipsis for the words of each quotation. own: only for those in which
+    somebody says I or we; a title or a password stays."""
     for start, end in reversed(quoted(text)):
-        text = f"{text[: start + 1]}…{text[end - 1 :]}"
+        said = text[start + 1 : end - 1]
+        if not own or (is_of_speaker(said) and len(words(said)) >= _LEAST):
+            text = f"{text[: start + 1]}…{text[end - 1 :]}"
     return text
 
 
@@ -83,7 +86,6 @@ _INSTEAD = re.compile(
     re.I | re.S,
 )
 _ACTUALLY = re.compile(rf"{_LEAD}actually\b[,\s]*(?P<clause>[^,;:.!?]*)", re.I)
-_FRAGMENT = 3  # words
 _PRONOUNS = frozenset(
     "i i'm i've i'd i'll he he's she she's it it's its we we're you you're they they're that that's"
     " this there there's my his her our their the yes no".split()
@@ -146,13 +148,15 @@ def _new_value(before: str, sentence: str) -> tuple[re.Pattern[str], str, str] |
     for kind in _VALUES:
         if new := kind.match(rest):
             other = any(old[0] != new[0] for old in kind.finditer(before))
-            return (kind, new[0], rest[new.end() :]) if other else None
+            # "Actually at 10 I have a meeting" puts nothing right.
+            ends = rest[new.end() :].lstrip()[:1] in ("", *".,;:!?…")
+            return (kind, new[0], rest[new.end() :]) if other and ends else None
     return None
 
 
 def _denied(sentence: str) -> bool:
-    """Whether a sentence says "actually" before a fragment or a "not"."""
+    """Whether a sentence says "actually" before a word alone, or a clause that ends in a "not"."""
     found = _ACTUALLY.match(sentence)
     said = words(found["clause"]) if found is not None else []
-    fragment = 0 < len(said) <= _FRAGMENT and not _PRONOUNS.intersection(said[:1])
-    return fragment or is_negated(" ".join(said))
+    alone = len(said) == 1 and said[0] not in _PRONOUNS
+    return alone or is_negated(" ".join(said[-1:]))

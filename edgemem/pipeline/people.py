@@ -40,12 +40,17 @@ def all_told(
     rows = told_texts(memory.store, scope, {"turn", "fact", "image"})
     items = memory.store.by_rowids(row for row, text, _ in rows if names(text)).values()
     turns = {id for item in items if item.kind == "turn" for id in item.sources}
-    own = [i for i in items if i.kind != "fact" or _is_edited(i) or not turns.issuperset(i.sources)]
+    own = [i for i in items if i.kind != "fact" or _is_edited(i) or not _is_told_by(turns, i)]
     by_text = {item.memory: item for item in own}
     others = of_others(question, [*by_text])
     theirs = [text for text, other in zip(by_text, others, strict=True) if not other]
     kept = rarest(theirs, (text for _, text, _ in rows), least=most, most=most)
     return [Hit.of(by_text[text], 0.0) for text in kept], len(theirs) - len(kept)
+
+
+def _is_told_by(turns: Collection[str], fact: MemoryItem) -> bool:
+    """Whether a fact comes from these turns alone; an imported one may come from none."""
+    return bool(fact.sources) and {*fact.sources} <= {*turns}
 
 
 def _is_edited(item: MemoryItem) -> bool:
@@ -70,7 +75,8 @@ def rarest(
     """
     if len(texts) <= least:
         return [*texts]
-    said = [subjects(text) for text in told]
+    if not (said := [subjects(text) for text in told]):
+        return [*texts[:most]]
     n_with = Counter(word for of_one in said for word in of_one)
 
     def rarity(text: str) -> float:

@@ -63,7 +63,7 @@ _NEWEST = 100  # facts of `known`; no window has room for more
 _LETTER, _RUNS_ON = 32, 0.8  # a line runs on from so many characters and share of the longest one
 _LEADING_CHARS = 400  # of the turns before a message, searched together with it
 _MANY = 400  # hits, before remarks made again and again are left out
-_LONG_AGO = 31 * 86_400  # seconds after which "the gala is at nine" tells of a day that is over
+_LONG_AGO = 31 * 86_400  # seconds after which "the gala is on the 4th" tells of a day that is over
 _A_NOW = "2026-11-30T15:21"
 _CLOCK, _CLEARLY = 0.42, 0.46  # cosines of what tells the time of _A_NOW to a question for the time
 
@@ -156,13 +156,14 @@ def _is_of(hit: Hit, year: int) -> bool:
 
 
 def _is_over(hit: Hit, now: str) -> bool:
-    """Whether a hit names days and all are past, or was told long ago with an hour alone."""
+    """Whether a hit names days and all are past, or was told long ago of "the 4th"; nothing that
+    comes again and again is over."""
     text, when = hit.memory, local_time(hit.valid_from or hit.created_at)
+    if language.recurs(text):
+        return False
     if days := language.told_days(text, when):
         return all(last.isoformat() < now[:10] for _, last in days)
-    timed = {*language.content_words(text)} - language.subjects(text)
-    long_ago = _seconds(now) - _seconds(when) > _LONG_AGO
-    return bool(timed) and long_ago and not language.told_weekdays(text)
+    return language.names_an_nth(text) and _seconds(now) - _seconds(when) > _LONG_AGO
 
 
 def _seconds(when: str) -> float:
@@ -244,7 +245,7 @@ def recall(
         near = {hit.id for hit in within(sources(found), _FAR_FROM_BEST)}
         found = [e for e in found if e.source is not None and e.source.id in near]
         if language.is_of_speaker(question):  # "I live in Rome" of a quotation is nobody's home
-            found = [replace(e, text=language.unquoted(e.text)) for e in found]
+            found = [replace(e, text=language.unquoted(e.text, own=True)) for e in found]
         found = shortened(memory, question, found)
     else:
         # Only evidence that may be shown counts: a relevant hit may be this question, asked before.

@@ -112,6 +112,7 @@ _LIKELY = -5.0  # an expert's fact of a lower log-probability is more often fals
 _QUOTED = 0.75  # share of a base model's fact whose words must be in its sentence
 _SHOWN = 0.4  # share of an expert's fact that must have been shown: it may rephrase, not invent
 _OWN = 0.2  # share that must be in the message itself: it may not repeat an earlier one
+_TAKEN_BACK = 8  # sentences of one message that are read as taken back
 _UNQUOTED = 1 / 3  # share of what the message has of a fact that must stand outside quotations
 
 CONTEXT = 2  # earlier messages that an expert is shown with a message
@@ -479,7 +480,7 @@ def _without_taken_back(message: Message) -> list[tuple[Message | None, Message]
     """
     whole = pieces(message.content)
     said = language.corrected(whole)
-    begins = language.taken_back(said)
+    begins = language.taken_back(said)[:_TAKEN_BACK]
     if not begins:
         as_it_is = said == whole
         return [(None, message if as_it_is else replace(message, content=" ".join(said)))]
