@@ -302,8 +302,7 @@ class Evidence:
 
     text: a speaker's words, or a fact. when: ISO-8601 UTC. speaker: who said the text; None for a
     fact or image. over: facts taken from the same turn that are no longer valid. source: the hit.
-    turn: the id of the turn, if the text is its whole content. place: of a sentence, its number in
-    what was found. Equality ignores the last three.
+    place: of a sentence, its number in what was found. Equality ignores source and place.
     """
 
     text: str
@@ -311,7 +310,6 @@ class Evidence:
     speaker: str | None = None
     over: tuple[str, ...] = ()
     source: Hit | None = field(default=None, compare=False)
-    turn: str | None = field(default=None, compare=False)
     place: int = field(default=0, compare=False)
 
     @property

@@ -113,7 +113,7 @@ def agenda(
                 continue
             text = " ".join(part.text for part in parts)
             line = _Line(min(parts).day, any(part.named for part in parts), text)
-            found[text, line.day] = line, replace(evidence, text=text, turn=None)
+            found[text, line.day] = line, replace(evidence, text=text)
     plans = sorted(found.values(), key=lambda one: (one[0].day, one[1].when or ""))
     texts = [text for _, text, _ in rows]
     order = _by_rarity(plans, texts, most) if asked.past else [*range(len(plans))]
@@ -275,7 +275,7 @@ def with_days(embedder: Embedder, question: str, shown: Sequence[Evidence]) -> t
         for end, day in reversed(new):
             text = f"{text[:end]} (on {day_text(day)}){text[end:]}"
         if new:
-            written[i] = replace(shown[i], text=text, turn=None)
+            written[i] = replace(shown[i], text=text)
     return tuple(written)
 
 

@@ -63,7 +63,7 @@ def compared(
     answer = language.worded(asked, days, date.fromisoformat(now[:10]))
     if answer is None:
         return None
-    evidence = (replace(each.evidence, text=each.sentence, turn=None) for each in told)
+    evidence = (replace(each.evidence, text=each.sentence) for each in told)
     return answer, tuple(dict.fromkeys(evidence))
 
 

@@ -42,9 +42,7 @@ def shortened(memory: Memory, question: str, found: Sequence[Evidence]) -> list[
     for at in sorted(np.argsort(-near, kind="stable")[:_PARTS_SHOWN].tolist()):
         i, part = told[at]
         kept[i].append(part)
-    cut = (
-        replace(e, text=joined(kept[i]), turn=None) if i in kept else e for i, e in enumerate(found)
-    )
+    cut = (replace(e, text=joined(kept[i])) if i in kept else e for i, e in enumerate(found))
     return [evidence for evidence in cut if evidence.text]
 
 
@@ -103,7 +101,7 @@ def nearest_sentences(memory: Memory, question: str, found: Sequence[Evidence]) 
     scores = nearness(memory, question, texts, before=before if any(before) else ())
     order = np.argsort(-scores, kind="stable").tolist()
     near = [i for i in order if scores[i] >= _FAR * scores[order[0]]]
-    return [replace(split[i][0], text=texts[i], turn=None, place=i) for i in near]
+    return [replace(split[i][0], text=texts[i], place=i) for i in near]
 
 
 def _sentences(evidence: Evidence) -> list[str]:

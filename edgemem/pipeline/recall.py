@@ -326,7 +326,7 @@ def listed(
     near = nearness(memory, question, texts, before=[asked.get(e, "") for e, _ in lists])
     evidence, items = lists[int(near.argmax())]
     part = items[place - 1 if place > 0 else place]
-    told = replace(evidence, text=f"{part.place}. {part.text}", turn=None)
+    told = replace(evidence, text=f"{part.place}. {part.text}")
     return part.text, (told,)
 
 
@@ -578,9 +578,8 @@ def evidence_of(
             of_assistant = turn.role == "assistant" and turn.name is None
             if not of_assistant or (assistants and (all_ or not _answers_old(memory, turn))):
                 speaker = turn.name or (ASSISTANT if of_assistant else turn.role.capitalize())
-                whose = turn.id if text == turn.content else None
                 ended = marked.get(turn.id, ())
-                evidence = Evidence(text, turn.timestamp, speaker, ended, hit, whose)
+                evidence = Evidence(text, turn.timestamp, speaker, ended, hit)
                 found.setdefault(turn.id, evidence)
     return list(found.values())
 

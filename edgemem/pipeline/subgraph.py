@@ -164,7 +164,7 @@ def _shortened(question: str, evidence: Evidence, count: Callable[[str], int]) -
         if not kept or cost <= room:
             kept.append(i)
             room -= cost
-    return replace(evidence, text=" ".join(parts[i] for i in sorted(kept)) or text, turn=None)
+    return replace(evidence, text=" ".join(parts[i] for i in sorted(kept)) or text)
 
 
 # -- the paper's form ----------------------------------------------------------------------------
