@@ -580,12 +580,14 @@ class Chat:
         return talk(self.engine, plan.text, past), turn
 
     def _text_below(self, plan: AnswerPlan, answer: str) -> str:
-        """The text below an answer, or "": the memories that bear on advice, the memories nearest
-        to a question that was refused or that a conversing model answered, or a caution."""
+        """The text below an answer, or "": the memories that bear on advice (on a letter, too, if a
+        model this small mixes up who does what), the memories nearest to a question that was
+        refused or that a conversing model answered, or a caution."""
         wants, converses = plan.intent.wants, plan.way == "converse"
+        mixes_up = wants == "text" and self.engine.n_params < _OWN_WORDS_PARAMS
         if wants == "general" and not converses and answer != NO_IDEA:
             return generation.CHECK_THIS
-        if wants == "task" and converses and plan.evidence:
+        if (wants == "task" or mixes_up) and converses and plan.evidence:
             return generation.quoted(plan.evidence, generation.BEARING)
         if plan.computed:
             return generation.quoted(plan.evidence)

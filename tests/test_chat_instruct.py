@@ -150,10 +150,13 @@ def test_what_was_told_stands_under_a_small_models_advice(chat, memory, fake):
     assert say(chat, asks).text == "Your cat is Tom."
 
 
-def test_a_text_that_a_small_model_writes_stands_alone(chat, memory, fake):
+def test_a_text_stands_alone_unless_its_model_mixes_up_who_does_what(chat, memory, fake):
     remembered(memory, CAT)
-    reply = say(chat, "Write a birthday card for my cat")
+    asks = "Write a birthday card for my cat"
+    reply = say(chat, asks)
     assert reply.text == "Your cat is Tom." and CAT in shown(fake)[-1]
+    fake.n_params = 500_000_000
+    assert say(chat, asks).text.startswith("Your cat is Tom.\n\nThis is what you told me")
 
 
 def test_the_bundled_model_answers_from_memory_beside_a_small_one(chat, memory, fake, judge):
