@@ -105,9 +105,9 @@ _VALUES = (
 def taken_back(said: Sequence[str]) -> list[int]:
     """The indices of the sentences that take back the one before them.
 
-    A word for it does ("scratch that", "no wait"). After "actually", "no" or "I mean" a value must
-    follow of a kind that the sentence before has: a number, a day, a name. After "actually" a
-    fragment ("Actually vegan.") or a "not" will do, too.
+    A word for it does ("scratch that", "no wait"). After "actually", "no" or "I mean" a value that
+    ends the clause must follow, of a kind that the sentence before has: a number, a day, a name.
+    After "actually" a word alone ("Actually vegan.") or a clause that ends in "not" will do, too.
 
     >>> taken_back(["I sold the car.", "Scratch that, I kept it.", "Actually it runs well."])
     [1]
