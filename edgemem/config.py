@@ -32,6 +32,7 @@ from edgemem.errors import ConfigError, InputError
 __all__ = [
     "CloudSettings",
     "Settings",
+    "WrongValue",
     "cache_dir",
     "checked",
     "config_dir",
@@ -58,10 +59,15 @@ def _expanded(path: str, where: str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError as exc:
-        raise ConfigError(
+        raise _error(
             f"The path {path!r} in {where} names a home folder that is not there ({exc}). Write "
-            "the path out."
+            "the path out.",
+            where,
         ) from exc
+
+
+def _error(text: str, where: str) -> ConfigError:
+    return (WrongValue if where == CALL else ConfigError)(text)
 
 
 def data_dir() -> Path:
@@ -85,6 +91,11 @@ def config_file() -> Path:
 
 
 NO_LIMIT = NO_MODEL = "none"
+CALL = "the call"
+
+
+class WrongValue(ConfigError, InputError):
+    """A ConfigError whose cause is an argument of the call, and no file or variable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,19 +282,20 @@ def set_value(key: str, value: str | int | Path) -> Path:
     """Writes one setting to the settings file and returns the file's path.
 
     value: a text is converted to the key's type. All other lines stay, comments included. Raises
-    ConfigError as `load_settings` does, and if the file cannot be written.
+    WrongValue on an unknown key or a value that is not allowed, and ConfigError if the file is
+    wrong elsewhere or cannot be written.
     """
     if isinstance(value, Path) or (key == "db" and value != MEMORY_DB):
         # A relative path that the user types starts from the working folder, not from the file's.
-        value = os.path.abspath(_expanded(str(value), "the call"))
+        value = os.path.abspath(_expanded(str(value), CALL))
     elif key in ("model", "embedder", "experts", "image_embedder", "mmproj"):
         # A name, a file, or a folder.
-        place = _expanded(str(value), "the call")
+        place = _expanded(str(value), CALL)
         is_set = (key == "experts" and place.name != str(value)) or key == "image_embedder"
         if place.is_file() or (is_set and place.is_dir()):
             value = os.path.abspath(place)
     given = _from_text(key, value) if isinstance(value, str) else value
-    final = _plain(checked(key, given, "the call"))
+    final = _plain(checked(key, given, CALL))
     with _locked(config_file()) as file:
         values = _read_file(file)
         for other, old in values.items():
@@ -304,15 +316,16 @@ def unset_value(key: str) -> Path:
             del values[key]
             _write(file, values, key)
         else:
-            _check_key(key, "the call")
+            _check_key(key, CALL)
     return file
 
 
 def _check_key(key: str, where: str) -> None:
     if key not in _KEYS:
-        raise ConfigError(
+        raise _error(
             f"Unknown setting {key!r} in {where}. Allowed: {', '.join(_KEYS)}. "
-            "Correct or remove it."
+            "Correct or remove it.",
+            where,
         )
 
 
@@ -354,9 +367,10 @@ def checked(key: str, value: object, where: str) -> Any:
     _check_key(key, where)
 
     def refuse(allowed: str, shown: str = repr(value)) -> ConfigError:
-        return ConfigError(
+        return _error(
             f"Setting {key} = {shown} in {where} is not allowed: it must be {allowed}. "
-            "Correct it, or remove it to use the default."
+            "Correct it, or remove it to use the default.",
+            where,
         )
 
     if key in _NUMBERS:

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -102,33 +103,49 @@ def test_help_loads_no_heavy_module() -> None:
 # -- errors --------------------------------------------------------------------------------------
 
 
+FAILED, MISUNDERSTOOD, INTERRUPTED = 1, 2, 130
+
+
 @pytest.mark.usefixtures("store")
 @pytest.mark.parametrize(
-    ("args", "message"),
+    ("code", "args", "message"),
     [
-        (("get", "no-such"), "There is no memory 'no-such'. `edgemem list` and `edgemem search` "),
-        (("update", "no-such", "x"), "there is no memory with the id 'no-such'"),
-        (("delete", "no-such"), "There is no memory 'no-such'."),
-        (("erase", "no-such"), "There is no memory 'no-such'."),
-        (("history", "no-such"), "There is no memory 'no-such'."),
-        (("add", "--no-infer", ""), "empty"),
-        (("add", "--no-infer", "x", "--timestamp", "soon"), "soon"),
-        (("search", "x", "--threshold", "2"), "threshold is 2.0"),
-        (("search", "x", "--filters", '{"a": {"near": 1}}'), "near"),
-        (("list", "--db", "/proc/none/x.db"), "/proc/none"),
-        (("config", "get", "colour"), "Unknown setting 'colour'. Allowed: db, user_id"),
-        (("config", "set", "top_k", "many"), "top_k = 'many'"),
-        (("models", "where", "nothing"), "There is no model 'nothing'"),
-        (("import", "{damaged}"), "damaged.json is JSON of no form that is read. Give a chat log"),
+        (FAILED, ("get", "no-such"), "There is no memory 'no-such'. `edgemem list` and `edgemem "),
+        (FAILED, ("update", "no-such", "x"), "there is no memory with the id 'no-such'"),
+        (FAILED, ("delete", "no-such"), "There is no memory 'no-such'."),
+        (FAILED, ("erase", "no-such"), "There is no memory 'no-such'."),
+        (FAILED, ("history", "no-such"), "There is no memory 'no-such'."),
+        (FAILED, ("list", "--db", "/proc/none/x.db"), "/proc/none"),
+        (FAILED, ("models", "where", "nothing"), "There is no model 'nothing'"),
+        (FAILED, ("vault", "unlock"), "is a plain store already"),
+        (FAILED, ("vault", "export-recovery"), "is no vault"),
+        (FAILED, ("cloud", "status"), "cloud.base_url"),
+        (FAILED, ("sync", "--with", "nowhere"), "this device has no pairing code yet"),
+        (MISUNDERSTOOD, ("add", "--no-infer", ""), "empty"),
+        (MISUNDERSTOOD, ("add", "--no-infer", "x", "--timestamp", "soon"), "soon"),
+        (MISUNDERSTOOD, ("search", "x", "--threshold", "2"), "threshold is 2.0"),
+        (MISUNDERSTOOD, ("search", "x", "--filters", '{"a": {"near": 1}}'), "near"),
+        (MISUNDERSTOOD, ("config", "get", "colour"), "Unknown setting 'colour'. Allowed: db, user"),
+        (MISUNDERSTOOD, ("config", "set", "colour", "red"), "Unknown setting 'colour' in the call"),
+        (MISUNDERSTOOD, ("config", "set", "top_k", "many"), "top_k = 'many'"),
+        (MISUNDERSTOOD, ("config", "unset", "colour"), "Unknown setting 'colour'"),
+        (MISUNDERSTOOD, ("cloud", "never-send", "--pattern", "/(/"), "regular expressions between"),
+        (MISUNDERSTOOD, ("profile", "--rounds", "0"), "rounds is 0"),
+        (MISUNDERSTOOD, ("profile", "--budget", "much"), "'much' is no budget"),
+        (MISUNDERSTOOD, ("serve", "--host", "0.0.0.0"), "can be reached by others"),
+        (MISUNDERSTOOD, ("sync", "x", "--code", "no"), "slip of the pen"),
+        (MISUNDERSTOOD, ("import", "{damaged}"), "damaged.json is JSON of no form that is read. "),
+        (MISUNDERSTOOD, ("add", "--image", "{damaged}"), "the image is of no known kind"),
+        (MISUNDERSTOOD, ("demo", "--conversation", "{damaged}"), "lacks 'sessions'"),
     ],
 )
-def test_an_error_is_one_line_on_stderr(
-    run: Run, args: tuple[str, ...], message: str, tmp_path: Path
+def test_an_error_is_one_line_on_stderr_and_its_code_tells_which_kind(
+    run: Run, code: int, args: tuple[str, ...], message: str, tmp_path: Path
 ) -> None:
     damaged = tmp_path / "damaged.json"
     damaged.write_text('{"neither": "nor"}')
-    result = run(*(str(damaged) if a == "{damaged}" else a for a in args), code=1)
-    (last,) = result.stderr.splitlines()
+    result = run(*(str(damaged) if a == "{damaged}" else a for a in args), code=code)
+    *_, last = result.stderr.splitlines()
     assert result.stdout == "" and last.startswith("Error: ") and message in last
 
 
@@ -145,9 +162,79 @@ def test_an_error_is_one_line_on_stderr(
         (("fly",), "No such command 'fly'"),
     ],
 )
-def test_wrong_usage_keeps_exit_code_2(run: Run, args: tuple[str, ...], message: str) -> None:
-    result = run(*args, code=2)
+def test_wrong_usage_has_the_code_of_what_is_not_understood(
+    run: Run, args: tuple[str, ...], message: str
+) -> None:
+    result = run(*args, code=MISUNDERSTOOD)
     assert result.stdout == "" and message in " ".join(result.stderr.split())
+
+
+@pytest.mark.usefixtures("store")
+def test_ctrl_c_ends_a_command_quietly_with_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("edgemem.memory.Memory.get_all", interrupted)
+    listed = run("list", code=INTERRUPTED)
+    assert (listed.stdout, listed.stderr) == ("", "")
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+@pytest.mark.parametrize(("typed", "code"), [("\x03", INTERRUPTED), ("n\n", FAILED)])
+def test_ctrl_c_at_a_question_is_told_from_a_no(run: Run, typed: str, code: int) -> None:
+    from termkit import Terminal
+
+    with Terminal("from edgemem.cli import main; main()", "erase", "--all") as terminal:
+        terminal.wait_for("[y/N]")
+        while terminal.process.poll() is None:  # a Ctrl-C just before the read waits for the next
+            terminal.type(typed)
+            with suppress(subprocess.TimeoutExpired):
+                terminal.process.wait(1)
+        assert terminal.ended() == code and b"Traceback" not in terminal.raw
+
+
+LOGGED = """
+import _thread, ctypes, sys, time
+import edgemem.runtime.embedder
+from edgemem.cli import main
+from edgemem.memory import Memory
+
+@ctypes.CFUNCTYPE(None)
+def log():  # as llama.cpp's is: an error in it is lost
+    _thread.interrupt_main()
+
+def get_all(*_, **__):
+    log()
+    while True:
+        time.sleep(0.01)
+
+Memory.get_all = get_all
+sys.argv[1:] = ["list"]
+main()
+"""
+
+
+@pytest.mark.usefixtures("store")
+def test_ctrl_c_while_c_calls_back_is_not_lost() -> None:
+    command = [sys.executable, "-c", LOGGED]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (INTERRUPTED, "", "")
+
+
+def test_ctrl_c_while_the_commands_are_imported_ends_quietly() -> None:
+    code = (
+        "import sys\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'edgemem.cli': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "from edgemem.__main__ import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (INTERRUPTED, "", "")
+    scripts = Path(edgemem.__file__).parent.parent / "pyproject.toml"
+    assert 'edgemem = "edgemem.__main__:main"' in scripts.read_text(encoding="utf-8")
 
 
 def edgemem_in_a_shell(command: str) -> subprocess.CompletedProcess[str]:
@@ -171,7 +258,7 @@ def test_output_that_is_refused_is_an_error_of_one_line(run: Run, command: str) 
     ("command", "code", "message"),
     [
         ("export >&-", 0, ""),
-        ("add --no-infer <&-", 1, "Error: the content of the message is empty"),
+        ("add --no-infer <&-", 2, "Error: the content of the message is empty"),
         ("get no-such 2>&-", 1, ""),
     ],
 )

@@ -79,7 +79,7 @@ def test_config_repairs_a_file_that_it_refuses(run: Run, home: Path) -> None:
     gone = run("config", "unset", "colour", code=1)  # the other is still wrong
     assert gone.stderr.startswith(f"{file} no longer sets colour.\nError: Setting top_k = 'many'")
     assert run("config", "set", "top_k", "7").stdout == "top_k\t7\n"
-    assert run("config", "unset", "nothing", code=1).stderr.startswith("Error: Unknown setting")
+    assert run("config", "unset", "nothing", code=2).stderr.startswith("Error: Unknown setting")
 
 
 def test_config_says_that_a_variable_holds_instead_of_the_file(
@@ -103,7 +103,7 @@ def test_a_setting_below_zero_needs_no_dashes(run: Run) -> None:
 @pytest.mark.usefixtures("store")
 @pytest.mark.parametrize("command", [("export",), ("cloud", "never-send"), ("list",)], ids=" ".join)
 def test_an_empty_id_is_refused_by_every_command(run: Run, command: tuple[str, ...]) -> None:
-    refused = run(*command, "--user-id", "", code=1)
+    refused = run(*command, "--user-id", "", code=2)
     assert refused.stderr.startswith("Error: the user_id is empty") and refused.stdout == ""
 
 
@@ -116,7 +116,7 @@ def test_a_dash_is_standard_input_without_a_byte_order_mark(run: Run) -> None:
     assert one["memory"] == "one\r\ntwo"
     run("update", one["id"], "-", input="three\n")
     assert [item["memory"] for item in listed(run)] == ["three"]
-    run("update", one["id"], "-", input="", code=1)
+    run("update", one["id"], "-", input="", code=2)
 
 
 @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="reads a pipe twice by Linux's memfd")
@@ -149,7 +149,7 @@ def test_a_store_that_is_not_there_is_called_neither_plain_nor_a_vault(
 
 
 def test_a_store_is_no_file_to_import(run: Run, store: Path) -> None:
-    told = run("import", str(store), code=1).stderr
+    told = run("import", str(store), code=2).stderr
     assert f"Error: {store} is an SQLite database; of a store, `edgemem export --db {store}" in told
 
 
@@ -162,7 +162,7 @@ def test_a_shell_completes_commands() -> None:
 
 def test_a_wrong_pairing_code_makes_no_store(run: Run, tmp_path: Path) -> None:
     new = tmp_path / "new.db"
-    told = run("sync", str(tmp_path / "shared"), "--code", "WRONG", "--db", str(new), code=1)
+    told = run("sync", str(tmp_path / "shared"), "--code", "WRONG", "--db", str(new), code=2)
     assert "the pairing code has a slip of the pen" in told.stderr and not new.exists()
 
 

@@ -142,7 +142,7 @@ def test_never_send_marks_and_lists(cloud: Service, run: Run) -> None:
     unset_value("cloud.never_send")
     assert "Nothing is marked." in run("cloud", "never-send").stderr
     assert "ADDRESS_1" in run("cloud", "dry-run", QUESTION).stdout
-    assert "regular expressions" in run("cloud", "never-send", "--pattern", "/(/", code=1).stderr
+    assert "regular expressions" in run("cloud", "never-send", "--pattern", "/(/", code=2).stderr
 
 
 def test_a_chat_asks_the_cloud_when_told_to(cloud: Service, run: Run) -> None:

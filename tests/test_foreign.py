@@ -258,7 +258,7 @@ def test_the_command_takes_folders_and_lines(run: Run, tmp_path: Path) -> None:
     again = run("import", *paths, "--user-id", "cy")
     assert again.stderr.count("0 memories imported, 1 were there already") == 3
     (tmp_path / "empty").mkdir()
-    assert "neither chroma.sqlite3" in run("import", str(tmp_path / "empty"), code=1).stderr
+    assert "neither chroma.sqlite3" in run("import", str(tmp_path / "empty"), code=2).stderr
 
 
 def test_their_facts_tell_who_is_what_to_whom(tmp_path: Path) -> None:

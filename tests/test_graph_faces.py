@@ -45,7 +45,7 @@ def test_graph_prints_what_is_told_of_whom(run: Run) -> None:
     ]
     shown = json.loads(run("graph", "Bergen", "--json").stdout)["relations"]
     assert shown[0]["relationship"] == "lives_in"
-    assert run("graph", "--at", "soon", code=1).stderr.startswith("Error: at 'soon' is no time")
+    assert run("graph", "--at", "soon", code=2).stderr.startswith("Error: at 'soon' is no time")
 
 
 def test_a_terminal_gets_a_tree(memory: Memory, capsys: pytest.CaptureFixture[str]) -> None:

@@ -541,7 +541,7 @@ def test_the_command_line_takes_images_with_and_without_words(empty_home: Path) 
     none = invoke("get", both[0]["id"], "--picture", str(empty_home / "none.png"), code=1)
     assert "has no picture" in none.stderr and not (empty_home / "none.png").exists()
     (empty_home / "note.png").write_text("hello")
-    refused = invoke("add", "--image", str(empty_home / "note.png"), code=1)
+    refused = invoke("add", "--image", str(empty_home / "note.png"), code=2)
     assert "of no known kind" in refused.stderr
     marked = invoke("cloud", "never-send", "--image", str(empty_home / "bike.png")).stdout
     assert f"image:{picture.read(SMALL).id}" in marked

@@ -273,7 +273,7 @@ def test_the_command_line_finds_a_copy(tmp_path: Path) -> None:
     with Memory(file) as memory:
         (own,) = memory.add(images=[saved(drawn())], user_id="default", infer=False)
     assert invoke("search", "--image", str(copy), "--db", str(file)).output.startswith(own.id)
-    both = invoke("search", "house", "--image", str(copy), "--db", str(file), code=1)
+    both = invoke("search", "house", "--image", str(copy), "--db", str(file), code=2)
     assert "takes one of them" in both.stderr
 
 

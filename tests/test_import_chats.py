@@ -553,7 +553,7 @@ def test_whoever_is_me_becomes_the_user(tmp_path: Path, run: Run) -> None:
     assert told == ["Mara: I sail.", "I row."]
     again = row_of(run("import", "--no-infer", str(file), *other, "--json"))
     assert again["imported"] == 0
-    wrong = run("import", "--me", "Ana", str(file), *other, code=1).stderr
+    wrong = run("import", "--me", "Ana", str(file), *other, code=2).stderr
     assert "nobody in" in wrong and "it has Mara, Tom Lee." in wrong
 
 
@@ -563,7 +563,7 @@ def test_whoever_is_me_becomes_the_user(tmp_path: Path, run: Run) -> None:
 def test_a_file_of_no_form_says_which_forms_are_read(
     tmp_path: Path, run: Run, text: str, option: tuple[str, ...]
 ) -> None:
-    result = run("import", *option, str(saved(tmp_path / "x.json", text)), code=1)
+    result = run("import", *option, str(saved(tmp_path / "x.json", text)), code=2)
     assert "conversations.json of ChatGPT or Claude; Telegram's result.json" in result.stderr
 
 
@@ -614,7 +614,8 @@ def test_a_stopped_import_says_how_many_turns_are_stored_and_goes_on(
 
     with monkeypatch.context() as patch:
         patch.setattr(Memory, "add", stopped)
-        stderr = run("import", *option, str(file), code=1).stderr
+        code = 130 if isinstance(error, KeyboardInterrupt) else 1
+        stderr = run("import", *option, str(file), code=code).stderr
     assert f"{file}: stopped with {stored} of 70 turns stored; the same command goes on" in stderr
     row = row_of(run("import", "--no-infer", str(file), "--json"))
     assert (row["imported"], row["skipped"]) == (70 - stored, stored)

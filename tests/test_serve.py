@@ -148,7 +148,7 @@ def test_beyond_loopback_wants_tls_or_a_clear_word_and_half_of_tls_is_refused(
 
 
 def test_the_command_refuses_before_it_loads_a_model(run: Run) -> None:
-    refused = run("serve", "--host", "0.0.0.0", code=1)
+    refused = run("serve", "--host", "0.0.0.0", code=2)
     assert refused.stdout == "" and "--insecure" in refused.stderr
 
 

@@ -191,8 +191,8 @@ def test_the_command_pairs_syncs_and_says_what_it_did(
     first = invoke("sync", folder, "--db", a)
     code = invoke("sync", "--show-code", "--db", a).stdout.strip()
     assert f"edgemem sync FOLDER --code {code}" in first.stderr
-    assert "another pairing code" in invoke("sync", folder, "--db", b, code=1).stderr
-    assert "slip of the pen" in invoke("sync", folder, "--db", b, "--code", "x", code=1).stderr
+    assert "another pairing code" in invoke("sync", folder, "--db", b, code=2).stderr
+    assert "slip of the pen" in invoke("sync", folder, "--db", b, "--code", "x", code=2).stderr
     second = invoke("sync", folder, "--db", b, "--code", code)
     assert second.stdout.startswith("1 other device. Received ")
     shown = json.loads(invoke("sync", folder, "--db", a, "--json").stdout)

@@ -119,7 +119,7 @@ def test_adapters_that_were_not_trained_alike_are_refused(
     record = json.loads(record_file(files[1]).read_text())
     write_record(files[1], record | change)
     out = str(base.with_name("s.gguf"))
-    told = run("train", "merge", *map(str, files), "--out", out, "--model", str(base), code=1)
+    told = run("train", "merge", *map(str, files), "--out", out, "--model", str(base), code=2)
     assert message in told.stderr
 
 
@@ -133,7 +133,7 @@ def test_a_weight_that_no_adapter_can_have_is_refused(
     base, files = trained
     out = base.with_name("s.gguf")
     options = ["--out", str(out), "--model", str(base), "--weight", weight]
-    assert message in run("train", "merge", *map(str, files), *options, code=1).stderr
+    assert message in run("train", "merge", *map(str, files), *options, code=2).stderr
     assert not out.exists()
 
 
@@ -144,5 +144,5 @@ def test_a_sum_does_not_replace_one_of_its_parts(
     base, files = trained
     before = files[0].read_bytes()
     options = ["--out", str(files[0]), "--model", str(base)]
-    told = run("train", "merge", *map(str, files), *options, code=1)
+    told = run("train", "merge", *map(str, files), *options, code=2)
     assert "is one of the adapters" in told.stderr and files[0].read_bytes() == before

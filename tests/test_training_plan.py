@@ -90,7 +90,7 @@ def test_validation_files_without_examples_of_the_stage_are_refused(
     files.write(valid, [example("v", stage="generation")])
     result = run(
         "train", "run", "update", "--data", str(data), "--valid", str(valid),
-        "--out", str(tmp_path / "a.gguf"), "--model", str(BASE), code=1,
+        "--out", str(tmp_path / "a.gguf"), "--model", str(BASE), code=2,
     )  # fmt: skip
     assert "the validation data has 0 examples" in result.stderr
 

@@ -25,7 +25,14 @@ import edgemem.cli.output as output
 from edgemem import Memory
 from edgemem import vault as vaults
 from edgemem.cli.output import history_file, remember_typed, typed_before
-from edgemem.errors import ConfigError, InputError, StoreCorrupt, StoreLocked, VaultLocked
+from edgemem.errors import (
+    ConfigError,
+    InputError,
+    StoreCorrupt,
+    StoreError,
+    StoreLocked,
+    VaultLocked,
+)
 from edgemem.pipeline.upkeep import opened_lines
 from edgemem.store import Store, database, encryption
 from edgemem.store.cipher import Connection
@@ -371,7 +378,7 @@ def test_a_move_into_a_vault_and_back_changes_no_row(tmp_path: Path) -> None:
     encryption.decrypt(path, vault)
     with quick(path) as opened:
         assert list(opened.store.export_rows()) == rows and opened.store.check() == []
-    with pytest.raises(InputError, match="is a plain store already"):
+    with pytest.raises(StoreError, match="is a plain store already"):
         encryption.decrypt(path, vault)
     assert {f.name for f in tmp_path.glob("a.db*")} == {"a.db", "a.db.lock"}
 
@@ -589,7 +596,7 @@ def test_a_passphrase_makes_a_new_store_a_vault_and_is_not_ignored_in_silence_fo
     assert "Ada likes tea" in told.stdout
     assert f"{plain} is a plain store, which anyone may read; `edgemem vault lock`" in told.stderr
     monkeypatch.setenv("EDGEMEM_PASSPHRASE", "short")
-    refused = run("add", "--no-infer", "--db", str(tmp_path / "other.db"), "hello", code=1)
+    refused = run("add", "--no-infer", "--db", str(tmp_path / "other.db"), "hello", code=2)
     assert "at least 8 characters" in refused.stderr
 
 

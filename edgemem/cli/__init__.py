@@ -9,19 +9,29 @@ Data goes to stdout; progress, notes, questions and errors go to stderr.
 
 from __future__ import annotations
 
+import _thread
 import io
 import os
 import sys
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 # Importing a module adds its commands to the group.
 from edgemem.cli import admin, chatting, demo, memories, tools, vault  # noqa: F401
 from edgemem.cli.output import cli
 
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
+
 __all__ = ["cli", "main"]
+
+_AGAIN_S = 0.05
 
 
 def main() -> None:
-    """Runs the command line: the entry point of `edgemem` and `python -m edgemem`."""
+    """Runs the command line."""
+    sys.unraisablehook = _interrupt_later
     _replace_closed_streams()
     _choose_encoding()
     try:
@@ -35,6 +45,17 @@ def _replace_closed_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+
+
+def _interrupt_later(lost: UnraisableHookArgs) -> None:
+    """Repeats a Ctrl-C that came where Python drops it: in llama.cpp's log, a callback from C."""
+    if not issubclass(lost.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
+        return
+    again = threading.Timer(_AGAIN_S, _thread.interrupt_main)
+    again.daemon = True
+    with suppress(RuntimeError):  # the program is ending
+        again.start()
 
 
 def _choose_encoding() -> None:

@@ -22,7 +22,7 @@ from edgemem.config import (
     unset_value,
     variable,
 )
-from edgemem.errors import ConfigError, EdgememError, MemoryBudgetExceeded, ModelError, StoreCorrupt
+from edgemem.errors import EdgememError, InputError, MemoryBudgetExceeded, ModelError, StoreCorrupt
 from edgemem.results import Aligned
 
 if TYPE_CHECKING:
@@ -386,7 +386,7 @@ def config_get(key: str) -> None:
     """Print one setting."""
     values = load_settings().to_dict()
     if key not in values:
-        raise ConfigError(f"Unknown setting {key!r}. Allowed: {', '.join(values)}.")
+        raise InputError(f"Unknown setting {key!r}. Allowed: {', '.join(values)}.")
     value = values[key]
     shown = "" if value is None else str(value)
     ui.print_result({"results": [{"key": key, "value": value}]}, [shown])

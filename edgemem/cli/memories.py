@@ -16,7 +16,7 @@ import click
 
 from edgemem.cli import output as ui
 from edgemem.config import load_settings
-from edgemem.errors import EdgememError, InputError, StoreFull, StoreLocked
+from edgemem.errors import EdgememError, InputError, StoreError, StoreFull, StoreLocked
 from edgemem.pipeline import importers
 from edgemem.pipeline.importers import IMPORT_ID
 from edgemem.results import Erased, Hit, MemoryItem, MemoryList, Relation, Scope, local_time
@@ -200,7 +200,7 @@ def get(memory_id: str, memory: Memory, picture: Path | None) -> None:
     if picture is not None:
         if item.image is None or (image := memory.image(item.image.id)) is None:
             have = """`edgemem list --filters '{"kind": "image"}'` shows those that have."""
-            raise InputError(f"{memory_id} has no picture. {have}")
+            raise StoreError(f"{memory_id} has no picture. {have}")
         if picture == ui.STDOUT:
             click.echo(image.data, nl=False)
             return

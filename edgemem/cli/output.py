@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from edgemem.config import MEMORY_DB, NO_LIMIT, Settings, data_dir, load_settings
-from edgemem.errors import EdgememError, StoreCorrupt, StoreError, VaultLocked
+from edgemem.errors import EdgememError, InputError, StoreCorrupt, StoreError, VaultLocked
 from edgemem.inputs import spaced
 from edgemem.results import Change, MemoryItem, Scope, local_time
 
@@ -86,6 +86,7 @@ __all__ = [
 Command = Callable[..., None]
 Opened = TypeVar("Opened")
 ASKED = 3  # attempts at a passphrase
+INTERRUPTED = 130  # a shell's exit code for a program that SIGINT has ended
 PREVIEWED = 10  # memories, and turns, that are shown one by one before an erase
 
 
@@ -93,7 +94,11 @@ PREVIEWED = 10  # memories, and turns, that are shown one by one before an erase
 
 
 class Group(click.Group):
-    """A group that turns an error of its commands into one line and exit code 1."""
+    """A group that turns an error of its commands into one line and an exit code.
+
+    2: what was asked cannot be understood (click's usage errors, InputError). 1: it was understood
+    and failed. 130: Ctrl-C.
+    """
 
     def make_context(self, *args: Any, **more: Any) -> click.Context:
         with _one_line_errors():  # --help and --version print here
@@ -102,6 +107,10 @@ class Group(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         with _one_line_errors():
             return super().invoke(ctx)
+
+
+class _Misunderstood(click.ClickException):
+    exit_code = click.UsageError.exit_code
 
 
 @contextmanager
@@ -115,7 +124,15 @@ def _one_line_errors() -> Iterator[None]:
         if sys.stdout is not None:
             sys.stdout.flush()
     except EdgememError as exc:
-        raise click.ClickException(one_line(str(exc))) from exc
+        kind = _Misunderstood if isinstance(exc, InputError) else click.ClickException
+        raise kind(one_line(str(exc))) from exc
+    except (KeyboardInterrupt, click.Abort) as exc:
+        # click raises Abort for Ctrl-C at a question, and for a "no".
+        if isinstance(exc, click.Abort) and not isinstance(exc.__context__, KeyboardInterrupt):
+            raise
+        if stderr_is_terminal():
+            click.echo(err=True)
+        raise click.exceptions.Exit(INTERRUPTED) from exc
     except OSError as exc:
         if exc.errno == errno.EPIPE:
             raise

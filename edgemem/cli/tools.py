@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from edgemem.cli import output as ui
 from edgemem.config import load_settings, require
-from edgemem.errors import AdapterError, InputError
+from edgemem.errors import AdapterError, InputError, StoreError
 from edgemem.training.examples import STAGES, Stage
 
 if TYPE_CHECKING:
@@ -356,7 +356,7 @@ def sync(
             _serve_sync(memory, pairing_code(memory, code), host, port)
         elif address is not None:
             if not known:
-                raise InputError(
+                raise StoreError(
                     f"this device has no pairing code yet; `edgemem sync --serve` at {address} "
                     "prints it: give it here with --code"
                 )

@@ -15,7 +15,7 @@ import click
 from edgemem import vault as vaults
 from edgemem.cli import output as ui
 from edgemem.config import MEMORY_DB, Settings, load_settings, require
-from edgemem.errors import InputError, StoreError
+from edgemem.errors import InputError, StoreError, VaultLocked
 from edgemem.vault import Way
 
 __all__ = ["offer_vault"]
@@ -96,7 +96,7 @@ def unlock(yes: bool, db: str | None) -> None:
     with ui.open_memory(str(file)) as memory:
         found = memory.store.vault
     if found is None:
-        raise InputError(f"{file} is a plain store already")
+        raise StoreError(f"{file} is a plain store already")
     if not yes:
         click.confirm(f"Write everything in {file} in plain?", abort=True, err=True)
     encryption.decrypt(file, found)
@@ -172,7 +172,7 @@ def _opened(file: Path) -> vaults.Vault:
             with ui.open_memory(str(file)) as memory:
                 assert memory.store.vault is not None
                 return memory.store.vault
-        raise InputError(f"{file} is no vault; `edgemem vault lock` makes one of it")
+        raise StoreError(f"{file} is no vault; `edgemem vault lock` makes one of it")
     return ui.ask_passphrase(lambda passphrase: vaults.unlock(file, passphrase=passphrase))
 
 
@@ -191,7 +191,7 @@ def _first_passphrase() -> str:
 
 def _new_passphrase(otherwise: str = "") -> str:
     if not ui.at_a_terminal():
-        raise InputError(
+        raise VaultLocked(
             f"a new passphrase is asked for at a terminal, and there is none{otherwise}"
         )
     return click.prompt(

@@ -31,7 +31,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from edgemem.config import config_dir, ip_address
+from edgemem.config import WrongValue, config_dir, ip_address
 from edgemem.errors import ConfigError, EdgememError
 from edgemem.memory import Memory
 from edgemem.server import memories, openai_api
@@ -361,7 +361,7 @@ def serve(
     try:
         server.run()
     except OSError as exc:  # the certificate cannot be loaded
-        raise ConfigError(
+        raise WrongValue(
             f"the certificate {tls_cert} or its key {tls_key} cannot be used ({exc}); give PEM "
             "files of one pair"
         ) from exc
@@ -478,11 +478,11 @@ _FULL = (
 def require_safe(
     host: str, tls_cert: str | Path | None, tls_key: str | Path | None, *, insecure: bool
 ) -> None:
-    """Raises ConfigError if others could read the traffic of this host, or half of TLS is given."""
+    """Raises WrongValue if others could read the traffic of this host, or half of TLS is given."""
     if (tls_cert is None) != (tls_key is None):
-        raise ConfigError("TLS needs both a certificate and its key: --tls-cert and --tls-key")
+        raise WrongValue("TLS needs both a certificate and its key: --tls-cert and --tls-key")
     if tls_cert is None and not insecure and not is_loopback(host):
-        raise ConfigError(
+        raise WrongValue(
             f"the host {host!r} can be reached by others, who could read what is said; give "
             "--tls-cert and --tls-key, or --insecure if you trust the network"
         )

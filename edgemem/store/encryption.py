@@ -142,14 +142,14 @@ def encrypt(
 
     way: where the key is kept. passphrase: only for the way "passphrase". Leaves no plain copy
     beside the store. Raises StoreLocked if the store is open somewhere, StoreFull if a second copy
-    does not fit, InputError if there is no plain store, or the passphrase is too short.
+    does not fit, StoreError if there is no plain store, InputError if the passphrase is too short.
     """
     file = _store(path)
     with _exclusively(file, timeout_s):
         if vaults.read(file) is not None:
             _finish(file)
         if not is_plain(file):
-            raise InputError(f"{file} is no plain store; `edgemem vault status` says what it is")
+            raise StoreError(f"{file} is no plain store; `edgemem vault status` says what it is")
         vault = vaults.new_key()
         vaults.create(file, vault, way=way, passphrase=passphrase, state="locking")
         try:
@@ -162,7 +162,7 @@ def encrypt(
 def decrypt(path: str | os.PathLike[str], vault: Vault, timeout_s: float = 5.0) -> None:
     """Decrypt a vault that no process has open into a plain store.
 
-    Raises StoreLocked and StoreFull as `encrypt` does, InputError if the store is plain already.
+    Raises StoreLocked and StoreFull as `encrypt` does, StoreError if the store is plain already.
     """
     file = _store(path)
     with _exclusively(file, timeout_s):
@@ -170,7 +170,7 @@ def decrypt(path: str | os.PathLike[str], vault: Vault, timeout_s: float = 5.0) 
             vaults.create(file, vault, way=None)
         _finish(file)
         if is_plain(file):
-            raise InputError(f"{file} is a plain store already")
+            raise StoreError(f"{file} is a plain store already")
         vaults.set_state(file, "unlocking")
         try:
             _move(file, vault.page_key, None, timeout_s)
@@ -183,7 +183,7 @@ def _store(path: str | os.PathLike[str]) -> Path:
     if any(store.path == file for store in OPEN):
         raise StoreLocked(f"{file} is open in this program; close it and try again")
     if not file.is_file() or not file.stat().st_size:
-        raise InputError(f"there is no store at {file}; give the path of one")
+        raise StoreError(f"there is no store at {file}; give the path of one")
     return file
 
 
