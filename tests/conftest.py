@@ -13,7 +13,7 @@ from clikit import Run, invoke
 from familykit import write_family
 
 from edgemem import Memory, config
-from edgemem.cli import output
+from edgemem.cli import typed
 from edgemem.pipeline import image_memories
 from edgemem.runtime import experts, generation, machine, models, tune
 from edgemem.runtime.embedder import Embedder
@@ -63,7 +63,7 @@ def unasked() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def unopened() -> None:
     """No command of this process has opened a store yet."""
-    output._store = output._vault = None
+    typed._store = typed._vault = None
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -23,8 +23,7 @@ from hypothesis import strategies as st
 from memorykit import texts
 
 import edgemem
-from edgemem.cli import chatting
-from edgemem.cli import output as typed
+from edgemem.cli import chatting, typed
 from edgemem.cli.chatting import budget_lines, status_parts
 from edgemem.config import set_value
 from edgemem.errors import ModelNotFound

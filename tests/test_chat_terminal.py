@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from memorykit import quick
 
-from edgemem.cli import output as typed
+from edgemem.cli import typed
 from edgemem.cli.chatting import MEANINGS, PROMPT
 from edgemem.cli.prompting import CONTINUED
 

@@ -19,7 +19,7 @@ from fake_engine import FakeEngine
 
 import edgemem
 from edgemem.cli import cli
-from edgemem.cli.output import history_file, remember_typed
+from edgemem.cli.typed import history_file, remember_typed
 from edgemem.memory import Memory
 
 pytestmark = [pytest.mark.models, pytest.mark.usefixtures("home")]

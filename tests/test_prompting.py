@@ -14,8 +14,8 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 from prompt_toolkit.utils import get_cwidth
 
-from edgemem.cli.output import remember_typed
 from edgemem.cli.prompting import LineEditor, _Completer, fitting
+from edgemem.cli.typed import remember_typed
 
 UP, ENTER, BREAK = "\x1b[A", "\r", "\x1b\r"
 Words = list[tuple[str, str]]

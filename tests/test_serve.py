@@ -23,7 +23,7 @@ from memorykit import quick
 import edgemem.server
 from edgemem import config
 from edgemem.cli import output
-from edgemem.cli.output import history_file, remember_typed
+from edgemem.cli.typed import history_file, remember_typed
 from edgemem.errors import ConfigError
 from edgemem.server import app, serve
 from edgemem.server.asgi import load_token, require_safe, token_file

@@ -17,7 +17,7 @@ from memorykit import quick
 
 from bench.sync import digest
 from edgemem import Memory
-from edgemem.cli import output
+from edgemem.cli import output, typed
 from edgemem.errors import InputError, StoreError
 from edgemem.sync import network, pairing_code
 from edgemem.sync import sync as sync_memory
@@ -229,11 +229,11 @@ def test_what_another_device_erases_leaves_the_chats_prompt_too(
         memory.add(["My password is xyzzy.", "I like tea."], user_id="ada", infer=False)
         sync_memory(memory, folder)
         code = pairing_code(memory)
-    output.remember_typed("/image x.png My password is xyzzy.")
-    output.remember_typed("I like tea.")
+    typed.remember_typed("/image x.png My password is xyzzy.")
+    typed.remember_typed("I like tea.")
     with quick(tmp_path / "b.db") as other:
         sync_memory(other, folder, code)
         other.erase([item.id for item in other.get_all() if "xyzzy" in item.memory])
         sync_memory(other, folder)
     assert "Erased here" in invoke("sync", folder, "--db", a).stdout
-    assert output.typed_before() == ["I like tea."]
+    assert typed.typed_before() == ["I like tea."]

@@ -22,9 +22,10 @@ from memorykit import BagOfWords, WordTokens, quick, texts
 from storekit import ROOT, add, child, finished, memory, raised
 
 import edgemem.cli.output as output
+import edgemem.cli.typed as typed
 from edgemem import Memory
 from edgemem import vault as vaults
-from edgemem.cli.output import history_file, remember_typed, typed_before
+from edgemem.cli.typed import history_file, remember_typed, typed_before
 from edgemem.errors import (
     ConfigError,
     InputError,
@@ -84,7 +85,7 @@ def test_no_file_holds_a_word_or_a_vector_of_a_vault(
     marks += [np.rint(v / np.abs(v).max() * 127).astype(np.int8).tobytes() for v in vectors]
     marks += [tokens.embed_query(word)[1].tobytes() for word in WORDS[:200]]
     with quick(path, passphrase=passphrase, token_embedder=tokens) as opened:
-        output._vault = opened.store.vault
+        typed._vault = opened.store.vault
         opened.add(SAID, infer=False, user_id="ada")
         opened.add([{"role": "user", "content": s} for s in SAID[:3]], infer="later")
         opened.index.vectors.crossover = 0
@@ -106,7 +107,7 @@ def test_no_file_holds_a_word_or_a_vector_of_a_vault(
         with quick(path, passphrase=passphrase, token_embedder=tokens) as opened:
             opened.index.vectors.crossover = 0
             assert texts(opened.search(WORDS[55], top_k=1)) == [SAID[5]]
-            output._vault = opened.store.vault
+            typed._vault = opened.store.vault
             assert typed_before() == [SAID[0]]
 
 

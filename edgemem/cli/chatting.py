@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgemem.cli import output as ui
+from edgemem.cli import typed
 from edgemem.cli.admin import tune_first
 from edgemem.cli.vault import offer_vault
 from edgemem.errors import EdgememError, InputError
@@ -146,7 +147,7 @@ class _Session:
             if not text:
                 continue
             if ui.stdin_is_terminal():
-                ui.remember_typed(line)
+                typed.remember_typed(line)
             if text.split()[0] in ("/quit", "/exit"):
                 return
             try:
@@ -223,7 +224,7 @@ class _Session:
             self.show(list(reply.hits)[:CANDIDATES])
             ui.note("/forget with numbers of this list erases them.")
         if reply.wants == "erase" and reply.changes is None:  # the message was not kept
-            ui.forget_typed([text])
+            typed.forget_typed([text])
             if self.editor is not None:
                 self.editor.forget()
         if reply.changes is not None:
@@ -311,7 +312,7 @@ class _Session:
         if self.ask("Erase it? [y/N] ").strip().lower() not in ("y", "yes"):
             ui.note("Nothing was erased.")
             return
-        ui.forget_typed([*said, f"/forget {what}"])
+        typed.forget_typed([*said, f"/forget {what}"])
         gone = self.memory.erase(ids)
         self.reply, self.listed = None, []
         if self.editor is not None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO, get_args
 import click
 
 from edgemem.cli import output as ui
+from edgemem.cli import typed
 from edgemem.config import load_settings
 from edgemem.errors import EdgememError, InputError, StoreError, StoreFull, StoreLocked
 from edgemem.pipeline import importers
@@ -334,7 +335,7 @@ def erase(
             said = ui.erase_preview(memory, ids, shown=not yes)
             if not yes:
                 click.confirm("Erase it?", abort=True, err=True)
-        ui.forget_typed(said)
+        typed.forget_typed(said)
         with ui.working("Erasing …"):
             gone = memory.erase_all(**scope) if everything else memory.erase(ids)
     ui.print_result(gone.to_dict(), gone, f"No memories of {ui.who(scope)}.")

@@ -1,28 +1,25 @@
-"""What the commands share: the group, options, opening the store, printing, the input history."""
+"""What the commands share: the group, options, opening the store, printing, erasing, reading."""
 
 from __future__ import annotations
 
-import base64
 import errno
-import hashlib
 import json
 import os
 import re
-import shlex
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial, wraps
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from edgemem.config import MEMORY_DB, NO_LIMIT, Settings, data_dir, load_settings
-from edgemem.errors import EdgememError, InputError, StoreCorrupt, StoreError, VaultLocked
+from edgemem.cli import typed
+from edgemem.config import MEMORY_DB, NO_LIMIT, Settings, load_settings
+from edgemem.errors import EdgememError, InputError, StoreError, VaultLocked
 from edgemem.inputs import spaced
 from edgemem.results import Change, MemoryItem, Scope, local_time
 
@@ -30,7 +27,6 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from edgemem.memory import Memory
-    from edgemem.vault import Vault
 
 __all__ = [
     "FILE",
@@ -43,15 +39,12 @@ __all__ = [
     "db_option",
     "erase_preview",
     "experts_option",
-    "forget_typed",
-    "history_file",
     "in_words",
     "json_option",
     "memory_option",
     "minute",
     "model_option",
     "model_settings",
-    "move_typed",
     "no_memory",
     "note",
     "oldest_first",
@@ -64,17 +57,13 @@ __all__ = [
     "print_result",
     "progress",
     "read_text",
-    "remember_typed",
     "require_store",
     "scope_options",
     "settings_with",
-    "shared_history",
     "stderr_is_terminal",
     "stdin_is_terminal",
     "store_option",
-    "take_shared",
     "text_of",
-    "typed_before",
     "visible",
     "wants_json",
     "when",
@@ -277,7 +266,6 @@ def open_memory(
     """
     from edgemem.memory import Memory
 
-    global _store, _vault
     settings = settings or load_settings()
     if not loads:
         settings = replace(settings, memory_limit=NO_LIMIT)
@@ -287,7 +275,7 @@ def open_memory(
     opened = partial(Memory, place, settings=settings)
     passphrase = passphrase or _first_passphrase(place)
     with ask_passphrase(lambda given: opened(passphrase=given or passphrase)) as memory:
-        _store, _vault = memory.store.path, memory.store.vault
+        typed.of_store(memory.store)
         yield memory
 
 
@@ -568,139 +556,3 @@ def stderr_is_terminal() -> bool:
 def at_a_terminal() -> bool:
     """Whether a person can be asked: stdin and stderr are a terminal."""
     return stdin_is_terminal() and stderr_is_terminal()
-
-
-# -- the history of input at the prompt of `edgemem chat` ------------------------------------------
-
-MOST_LINES = 1000
-_BREAK = "\u2028"  # Unicode's line separator stands for a line break within an input
-_store: Path | None = None
-_vault: Vault | None = None
-"""The file of the open store, and its vault. Each store has its own history file; that of a vault
-is sealed line by line."""
-
-
-def history_file() -> Path:
-    """Returns the history file of the open store, else of the store of the settings.
-
-    The store of the settings takes over the shared one, or any other if that store is not plain.
-    """
-    if _vault is not None:
-        return data_dir() / f"chat_history.{_vault.id[:8]}"
-    from edgemem.store.database import resolved
-    from edgemem.store.encryption import is_plain
-
-    usual = resolved(load_settings().db)
-    store = _store or usual
-    name = hashlib.sha256(os.fsencode(store)).hexdigest()[:16]
-    file, shared = data_dir() / f"chat_history.{name}", shared_history()
-    if shared.exists() and not file.exists() and (store == usual or not is_plain(usual)):
-        shared.rename(file)
-    return file
-
-
-def shared_history() -> Path:
-    """Returns the file that all plain stores shared before each had its own."""
-    return data_dir() / "chat_history"
-
-
-def move_typed(store: Path, old: Vault | None, new: Vault | None) -> None:
-    """Moves a store's history into its vault or out of it, and overwrites the old file."""
-    global _store, _vault
-    _store, _vault = store, old
-    lines = _typed_lines(file := history_file())
-    if lines:
-        _write_typed(file, [])
-        file.unlink()
-    _vault = new
-    for line in lines:
-        remember_typed(line.replace(_BREAK, "\n"))
-
-
-def _kept(file: Path, line: str) -> str:
-    """Returns a line as a file stores it."""
-    if _vault is None or file == shared_history():
-        return line
-    return base64.b64encode(_vault.seal(line.encode(), "chat history")).decode()
-
-
-def typed_before() -> list[str]:
-    """Returns the last MOST_LINES inputs, oldest first. Shortens a file of twice as many."""
-    lines = _typed_lines(history_file())
-    if len(lines) > 2 * MOST_LINES:
-        _write_typed(history_file(), lines[-MOST_LINES:])
-    return [line.replace(_BREAK, "\n") for line in lines[-MOST_LINES:]]
-
-
-def remember_typed(text: str) -> None:
-    """Adds an input to the history file. A failed write is ignored."""
-    with suppress(OSError, UnicodeEncodeError):
-        place = history_file()
-        place.parent.mkdir(parents=True, exist_ok=True)
-        private = partial(os.open, mode=0o600)
-        with open(place, "a", encoding="utf-8", opener=private) as file:
-            file.write(_kept(place, _BREAK.join(text.splitlines())) + "\n")
-
-
-def forget_typed(texts: Iterable[str]) -> None:
-    """Removes from the history each input that holds one of these texts, as whole words."""
-    texts = list(texts)
-    for file in (history_file(), shared_history()):
-        _taken(file, texts)
-
-
-def take_shared(memory: Memory) -> None:
-    """Moves a store's lines from the history that all stores shared to its own."""
-    said = [turn.content for turn in memory.store.recent_turns(limit=None)]
-    for line in _taken(shared_history(), said):
-        remember_typed(line.replace(_BREAK, "\n"))
-
-
-def _taken(file: Path, texts: Iterable[str]) -> list[str]:
-    """Removes from a file the lines that hold one of these texts, and returns them."""
-    lines = _typed_lines(file)
-    forms = {line: _forms(line) for line in lines}
-    everything = "\n".join(chain.from_iterable(forms.values()))
-    # Few of the texts were typed here, and an erase may take very many.
-    here = [text for text in {*map(spaced, texts)} - {""} if text in everything]
-    if not here:
-        return []
-    held = re.compile("|".join(rf"(?<!\w){re.escape(text)}(?!\w)" for text in here))
-    taken = [line for line in lines if any(map(held.search, forms[line]))]
-    if taken:
-        _write_typed(file, [line for line in lines if line not in taken])
-    return taken
-
-
-def _forms(line: str) -> list[str]:
-    """Returns an input as it was typed, and without the quotes that /image once dropped."""
-    forms = [spaced(line)]
-    with suppress(ValueError):  # a quote without its end
-        forms.append(spaced(" ".join(shlex.split(line))))
-    return forms
-
-
-def _typed_lines(file: Path) -> list[str]:
-    try:
-        text = file.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return []
-    lines = text.removesuffix("\n").split("\n") if text else []
-    if _vault is None or file == shared_history():
-        return lines
-    opened = []
-    for line in lines:
-        with suppress(ValueError, StoreCorrupt):  # a line that was cut off is skipped
-            opened.append(_vault.unseal(base64.b64decode(line), "chat history").decode())
-    return opened
-
-
-def _write_typed(file: Path, lines: list[str]) -> None:
-    """Replaces a file's lines in place, so that the old bytes are overwritten."""
-    data = "".join(f"{_kept(file, line)}\n" for line in lines).encode()
-    with open(file, "r+b") as opened:
-        old = os.fstat(opened.fileno()).st_size
-        opened.write(data + b"\n" * max(0, old - len(data)))
-        opened.flush()
-        os.fsync(opened.fileno())
-        opened.truncate(len(data))

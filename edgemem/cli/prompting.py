@@ -19,7 +19,7 @@ from prompt_toolkit.history import DummyHistory, History
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.utils import get_cwidth
 
-from edgemem.cli.output import typed_before
+from edgemem.cli.typed import typed_before
 
 __all__ = ["LineEditor", "fitting"]
 

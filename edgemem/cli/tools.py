@@ -14,6 +14,7 @@ import click
 from click.core import ParameterSource
 
 from edgemem.cli import output as ui
+from edgemem.cli import typed
 from edgemem.config import load_settings, require
 from edgemem.errors import AdapterError, InputError, StoreError
 from edgemem.training.examples import STAGES, Stage
@@ -285,7 +286,7 @@ def serve(
         run(
             memory,
             token=token,
-            on_erase=ui.forget_typed,
+            on_erase=typed.forget_typed,
             limits=Limits(queue=queue),
             on_ready=ready,
             **where,
@@ -382,12 +383,12 @@ def _exchange(memory: Memory, place: Path | Place, code: str | None = None) -> S
     def said() -> set[str]:
         return {turn.content for turn in memory.store.recent_turns(limit=None)}
 
-    before = said() if ui.history_file().exists() else set()
+    before = said() if typed.history_file().exists() else set()
     try:
         return exchange(memory, place, code=code)
     finally:
         if before:
-            ui.forget_typed(before - said())
+            typed.forget_typed(before - said())
 
 
 def _serve_sync(memory: Memory, code: str, host: str, port: int) -> None:

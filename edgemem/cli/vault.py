@@ -14,6 +14,7 @@ import click
 
 from edgemem import vault as vaults
 from edgemem.cli import output as ui
+from edgemem.cli import typed
 from edgemem.config import MEMORY_DB, Settings, load_settings, require
 from edgemem.errors import InputError, StoreError, VaultLocked
 from edgemem.vault import Way
@@ -70,10 +71,10 @@ def lock(way: Way | None, db: str | None) -> None:
     file = _place(db)
     way = way or _best_way()
     phrase = _first_passphrase() if way == "passphrase" else None
-    ui.move_typed(file, None, encryption.encrypt(file, way, phrase))
-    if ui.shared_history().exists():
+    typed.move_typed(file, None, encryption.encrypt(file, way, phrase))
+    if typed.shared_history().exists():
         with ui.open_memory(str(file), passphrase=phrase) as memory:
-            ui.take_shared(memory)
+            typed.take_shared(memory)
     ui.note(_KEPT[way])
     ui.note(
         "Print a recovery code: `edgemem vault export-recovery`. Without a way in, all is lost."
@@ -100,7 +101,7 @@ def unlock(yes: bool, db: str | None) -> None:
     if not yes:
         click.confirm(f"Write everything in {file} in plain?", abort=True, err=True)
     encryption.decrypt(file, found)
-    ui.move_typed(file, found, None)
+    typed.move_typed(file, found, None)
     ui.print_result({"results": [_status(file)]}, remark=f"{file} is a plain store.")
 
 
