@@ -17,8 +17,9 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
+from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -45,9 +46,13 @@ __all__ = [
     "require",
     "set_value",
     "toml_value",
+    "unread_variables",
     "unset_value",
     "variable",
 ]
+
+# What the environment sets beside the settings; EDGEMEM_TOKEN is that of README's client.
+VARIABLES = ("EDGEMEM_HOME", "EDGEMEM_BACKEND", "EDGEMEM_PASSPHRASE", "EDGEMEM_TOKEN")
 
 
 def _home() -> Path | None:
@@ -276,6 +281,26 @@ def load_settings() -> Settings:
 def variable(key: str) -> str:
     """Returns the name of the environment variable that sets a setting for one run."""
     return f"EDGEMEM_{key.upper().replace('.', '_')}"
+
+
+def unread_variables() -> dict[str, str]:
+    """Returns each variable EDGEMEM_… that nothing reads, such as a mistyped one, with advice.
+
+    The variable that `cloud.api_key_env` names is read.
+    """
+    known = [*VARIABLES, *map(variable, _KEYS)]
+    unread = [name for name in os.environ if name.startswith("EDGEMEM_") and name not in known]
+    with suppress(ConfigError):
+        key = load_settings().cloud.api_key_env if unread else None
+        unread = [name for name in unread if name != key]
+    advice = {}
+    for name in unread:
+        rest = [each.removeprefix("EDGEMEM_") for each in (name.upper(), *known)]
+        near = get_close_matches(rest[0], rest[1:], 1)
+        advice[name] = (
+            f"Did you mean EDGEMEM_{near[0]}?" if near else "`edgemem config show` lists settings."
+        )
+    return advice
 
 
 def set_value(key: str, value: str | int | Path) -> Path:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,6 +23,7 @@ import edgemem
 from edgemem.cli import cli
 from edgemem.cli.typed import history_file, remember_typed
 from edgemem.memory import Memory
+from edgemem.store.encryption import remove_unwritten
 
 pytestmark = [pytest.mark.models, pytest.mark.usefixtures("home")]
 
@@ -320,6 +323,60 @@ def test_a_command_that_needs_a_store_makes_none_at_a_mistyped_path(
         assert told.startswith(f"Error: There is no store at {home / path}: nothing was remembered")
         assert "`edgemem add TEXT` or `edgemem chat` makes one" in told
     assert list(home.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("import {damaged}", MISUNDERSTOOD),
+        ("import --format chat {damaged}", MISUNDERSTOOD),
+        ("add --image {damaged}", MISUNDERSTOOD),
+        ("add --no-infer x --role nobody", MISUNDERSTOOD),
+        ("cloud never-send --memory no-such --pattern x", FAILED),
+        ("serve --port {taken}", FAILED),
+        ("serve --model none.gguf", FAILED),
+        ("chat --model none.gguf", FAILED),
+    ],
+)
+def test_a_command_that_fails_before_it_writes_leaves_no_store(
+    run: Run, home: Path, tmp_path: Path, command: str, code: int
+) -> None:
+    damaged = tmp_path / "damaged.txt"
+    damaged.write_text('{"neither": "nor"}')
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        words = command.format(damaged=damaged, taken=taken.getsockname()[1]).split()
+        run(*words, code=code)
+    assert list(home.glob("*.db*")) == []
+
+
+def test_a_store_that_another_connection_uses_or_that_was_written_to_stays(home: Path) -> None:
+    path = home / "memory.db"
+    with Memory(path):
+        remove_unwritten(path)
+    other = sqlite3.connect(path)
+    other.execute("SELECT count(*) FROM memories").fetchone()
+    remove_unwritten(path)
+    assert path.exists()
+    other.close()
+    with Memory(path) as memory:
+        memory.add("My cat is Tom", user_id="ana", infer=False)
+    remove_unwritten(path)
+    with Memory(path) as memory:
+        assert len(memory.get_all(user_id="ana")) == 1
+
+
+@pytest.mark.usefixtures("store")
+def test_a_variable_that_nothing_reads_is_told_once_with_the_nearest_name(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("EDGEMEM_N_THREAD", "EDGEMEM_zzz", "EDGEMEM_MY_KEY", "EDGEMEM_BACKEND"):
+        monkeypatch.setenv(name, "2" if "THREAD" in name else "")
+    monkeypatch.setenv("EDGEMEM_CLOUD_API_KEY_ENV", "EDGEMEM_MY_KEY")
+    listed = run("list", "--json")
+    assert listed.stdout and sorted(listed.stderr.splitlines()) == [
+        "EDGEMEM_N_THREAD is set, but edgemem does not read it. Did you mean EDGEMEM_N_THREADS?",
+        "EDGEMEM_zzz is set, but edgemem does not read it. `edgemem config show` lists settings.",
+    ]
 
 
 # -- memories ------------------------------------------------------------------------------------

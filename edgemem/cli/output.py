@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from edgemem.cli import typed
-from edgemem.config import MEMORY_DB, NO_LIMIT, Settings, load_settings
+from edgemem.config import MEMORY_DB, NO_LIMIT, Settings, load_settings, unread_variables
 from edgemem.errors import EdgememError, InputError, StoreError, VaultLocked
 from edgemem.inputs import spaced
 from edgemem.results import Change, MemoryItem, Scope, local_time
@@ -135,12 +135,16 @@ _SHOWN = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "show
 
 
 @click.group(cls=Group, context_settings=_SHOWN)
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Private, long-term memory for small models on your own device.
 
     Nothing leaves this machine, unless you set up a cloud. `edgemem demo` shows what it does;
     `edgemem chat` talks with it.
     """
+    if context.invoked_subcommand != "demo-answer":  # which `demo` starts, and has said it
+        for name, meant in unread_variables().items():
+            note(f"{name} is set, but edgemem does not read it. {meant}")
 
 
 # -- options -------------------------------------------------------------------------------------
@@ -263,20 +267,30 @@ def open_memory(
     loads: whether the command loads a model; if not, no memory limit keeps it from its work.
     EDGEMEM_PASSPHRASE makes a new store a vault; a note says so if it is of no use to a plain one.
     Raises StoreError if there is none and `create` is False, so that a mistyped path makes no file.
+    A command that fails before it writes leaves no new plain store behind.
     """
     from edgemem.memory import Memory
+    from edgemem.store.database import resolved
+    from edgemem.store.encryption import remove_unwritten
 
     settings = settings or load_settings()
     if not loads:
         settings = replace(settings, memory_limit=NO_LIMIT)
     place = settings.db if db is None else db
-    if not create and str(place) != MEMORY_DB:
-        require_store(place)
+    file = None
+    if str(place) != MEMORY_DB:
+        file = resolved(place) if create else require_store(place)
+    new = file is not None and not file.exists()
     opened = partial(Memory, place, settings=settings)
     passphrase = passphrase or _first_passphrase(place)
-    with ask_passphrase(lambda given: opened(passphrase=given or passphrase)) as memory:
-        typed.of_store(memory.store)
-        yield memory
+    try:
+        with ask_passphrase(lambda given: opened(passphrase=given or passphrase)) as memory:
+            typed.of_store(memory.store)
+            yield memory
+    except BaseException:
+        if file is not None and new:
+            remove_unwritten(file)
+        raise
 
 
 def require_store(place: str | Path) -> Path:

@@ -29,6 +29,7 @@ from edgemem.inputs import of_type
 from edgemem.store import images, schema
 from edgemem.store.database import (
     PLAIN,
+    generation,
     identity,
     integrity,
     is_encrypted,
@@ -40,7 +41,15 @@ from edgemem.store.database import (
 )
 from edgemem.vault import Vault, Way
 
-__all__ = ["decrypt", "encrypt", "find_vault", "is_of_store", "is_plain", "unlock_or_create"]
+__all__ = [
+    "decrypt",
+    "encrypt",
+    "find_vault",
+    "is_of_store",
+    "is_plain",
+    "remove_unwritten",
+    "unlock_or_create",
+]
 
 _CREATION_S = 60.0  # Argon2 takes a second or two on a fast machine
 _BLOCK = 1 << 20
@@ -71,6 +80,22 @@ def is_of_store(file: Path) -> bool:
         store.is_file() and (identity(store) in open_here or is_plain(store) or is_encrypted(store))
         for store in stores
     )
+
+
+def remove_unwritten(file: Path) -> None:
+    """Removes a plain store to which nothing was ever written, unless a program has it open.
+
+    A program that opens it just then is told at its first write that the store was removed.
+    """
+    if not is_plain(file) or any(store.path == file for store in OPEN):
+        return
+    name = str(file)
+    with suppress(StoreError), sqlite_errors(name), closing(open_file(name, 0.0, None)) as alone:
+        alone.execute("PRAGMA locking_mode = EXCLUSIVE")
+        alone.execute("BEGIN EXCLUSIVE")  # refused while any other connection is open
+        if generation(alone) == 0:
+            for suffix in ("", "-wal", "-shm"):
+                _beside(file, suffix).unlink(missing_ok=True)
 
 
 def find_vault(file: Path, vault: Vault | None, timeout_s: float) -> Vault | None:
