@@ -34,6 +34,7 @@ __all__ = [
     "CloudSettings",
     "Settings",
     "WrongValue",
+    "allowed",
     "cache_dir",
     "checked",
     "config_dir",
@@ -386,28 +387,38 @@ _Refuse = Callable[..., ConfigError]
 """From what is allowed, and how the value is shown, to the error."""
 
 
+def allowed(key: str) -> str:
+    """Returns the values that a setting may have, in words."""
+    if key in _NUMBERS:
+        kind, low, high = _NUMBERS[key]
+        return f"{'a whole' if kind is int else 'a'} number from {low} to {high}"
+    if key in _CHOICES:
+        return " or ".join(_CHOICES[key])
+    return "a list of texts" if key in _TEXT_LISTS else "text"
+
+
 def checked(key: str, value: object, where: str) -> Any:
     """Returns a setting's value in its final type. Raises ConfigError, naming the allowed values
     and where the value is from."""
     _check_key(key, where)
 
-    def refuse(allowed: str, shown: str = repr(value)) -> ConfigError:
+    def refuse(needed: str, shown: str = repr(value)) -> ConfigError:
         return _error(
-            f"Setting {key} = {shown} in {where} is not allowed: it must be {allowed}. "
+            f"Setting {key} = {shown} in {where} is not allowed: it must be {needed}. "
             "Correct it, or remove it to use the default.",
             where,
         )
 
     if key in _NUMBERS:
         kind, low, high = _NUMBERS[key]
-        allowed = int if kind is int else int | float
-        if isinstance(value, allowed) and not isinstance(value, bool) and low <= value <= high:
+        types = int if kind is int else int | float
+        if isinstance(value, types) and not isinstance(value, bool) and low <= value <= high:
             return kind(value)
-        raise refuse(f"{'a whole' if kind is int else 'a'} number from {low} to {high}")
+        raise refuse(allowed(key))
     if key in _CHOICES:
         if isinstance(value, str) and value in _CHOICES[key]:
             return value
-        raise refuse(" or ".join(_CHOICES[key]))
+        raise refuse(allowed(key))
     if key in _TEXT_LISTS:
         return _checked_texts(key, value, refuse)
     if key.startswith(_CLOUD):
@@ -424,7 +435,7 @@ def checked(key: str, value: object, where: str) -> Any:
 
 def _checked_texts(key: str, value: object, refuse: _Refuse) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
-        raise refuse("a list of texts")
+        raise refuse(allowed(key))
     if not all(v.strip() and v.isprintable() for v in value):
         raise refuse("a list of texts that are not empty and have no control characters")
     if key == "cloud.names":  # no name has a comma

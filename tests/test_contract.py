@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 import edgemem
-from edgemem import errors
+from edgemem import config, errors
 
 PACKAGE = Path(edgemem.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -298,3 +298,45 @@ def test_the_readmes_help_is_the_programs() -> None:
         result = CliRunner().invoke(cli, arguments, prog_name="edgemem", terminal_width=100)
         assert result.exit_code == 0, command
         assert text.rstrip() == result.output.rstrip(), f"edgemem {command} --help has changed"
+
+
+# -- REFERENCE -------------------------------------------------------------------------------
+
+REFERENCE = (PACKAGE.parent / "REFERENCE.md").read_text(encoding="utf-8")
+
+
+def table(head: str) -> list[list[str]]:
+    """The rows of REFERENCE's table that has this head, without the last column and the quotes."""
+    rows = REFERENCE.split(f"| {head} |", 1)[1].split("\n\n")[0].splitlines()[2:]
+    return [[cell.strip(" `") for cell in row.split("|")[1:-1]] for row in rows]
+
+
+def test_the_reference_has_every_setting_as_it_is() -> None:
+    now = config.Settings(db=Path("memory.db")).to_dict()
+    told = {key: (values, default) for key, values, default, _ in table("setting | allowed")}
+    assert list(told) == list(now)
+    for key, value in now.items():
+        shown = "" if value in (None, []) else f"{value:g}" if type(value) is float else str(value)
+        assert told[key] == (config.allowed(key), shown), key
+
+
+def test_the_reference_has_every_variable_that_is_read() -> None:
+    assert tuple(name for name, _ in table("variable")) == config.VARIABLES
+    named = {
+        name
+        for file in FILES
+        for name in re.findall(r"\bEDGEMEM_(?!ABI)[A-Z_]*[A-Z]\b", file.read_text(encoding="utf-8"))
+    }
+    assert named <= {*config.VARIABLES, *map(config.variable, config.Settings(db=Path()).to_dict())}
+
+
+def test_the_reference_has_every_error_as_its_docstring_tells_it() -> None:
+    told = {name: (base, about) for name, base, about in table("class | is a")}
+    assert told == {
+        name: (
+            ", ".join(base.__name__ for base in kind.__bases__),
+            " ".join(str(kind.__doc__).split()),
+        )
+        for name in errors.__all__
+        for kind in [getattr(errors, name)]
+    }
