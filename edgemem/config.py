@@ -106,26 +106,9 @@ class WrongValue(ConfigError, InputError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudSettings:
-    """What may be sent to a cloud service, and when. Off until base_url and model are set.
+    """What may be sent to a cloud service, and when. REFERENCE.md says what each field is.
 
-    base_url: the URL of an OpenAI-compatible service, including its `/v1`.
-    model: the model's name at that service.
-    api_key_env: the environment variable that holds the key; None for a service without keys.
-    monthly_budget: for a calendar month (UTC), in the price table's currency; None: no limit.
-    timeout_s: for a whole call, including retries. max_retries: after failures that cost nothing.
-    max_tokens: most tokens of an answer. max_tokens_name: the service's name for that parameter.
-    context_tokens: the memories of a call are compressed if they have more tokens than this.
-    compression: which sentences are kept: `question`, those nearest to the question; `fdtd`, also
-    by the local model's gradients, whatever time that takes.
-    min_confidence: a question goes to the cloud if its best memory scores below this.
-    second_price: the price of a second of waiting; compression must save what its time costs.
-    images: `on` also sends photos, small and without metadata, to a model that sees.
-    ask_when: patterns; a message that matches one goes to the cloud by itself.
-    never_send: patterns; what matches one is never sent. `image:ID` stands for an image.
-    names: names to redact beside those that the store knows.
-
-    A pattern is a keyword, or a regular expression between slashes. `salary, /IBAN.{0,9}/` in the
-    environment or in `edgemem config set` gives two patterns.
+    Off until base_url and model are set.
     """
 
     base_url: str | None = None
@@ -153,35 +136,9 @@ class CloudSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The user's settings.
+    """The user's settings. REFERENCE.md says what each field is.
 
-    db: the store's file, or `:memory:`.
-    user_id: whose memories the command line uses.
-    model, embedder: a name in the models' manifest, or a path.
-    experts: the set of adapters for the model, by its name or folder, or `none`.
-    mmproj: the projector file with which a vision model sees images, or `none`.
-    reader: how the model answers and extracts facts (runtime/experts.py): `expert`, `instruct` or
-    `quote`; `auto` chooses by what the model can do.
-    n_ctx: the context window, in tokens. n_threads: None lets each model choose.
-    n_gpu_layers: how many layers run on the GPU; -1 means all.
-    context_turns: how many earlier turns the reader `quote` is shown when it extracts facts from a
-    new turn. The other readers are shown two.
-    top_k: how many memories `edgemem search` shows.
-    vectors: their type in memory. `int8` takes a quarter of the memory of `float32`, and searches
-    find nearly the same. Above 20,000 vectors it takes a seventh: it has no HNSW graph, and is
-    always scanned. The store always holds float32.
-    retrieval: `careful` also compares each word of a query with each word of a memory (ColBERT). It
-    finds more, takes 3 kB of disk for each memory, and falls back to `fast` without the extra
-    `colbert`.
-    tuned: `on` uses the default model in the form that `edgemem models tune` has stored, and lets
-    `edgemem chat` and `edgemem demo` tune it at their first start.
-    encryption: `ask` lets `edgemem chat` ask at its first start whether to encrypt the store.
-    memory_limit: for everything that is loaded, such as `1GB`, or `none`; see budget.py.
-    image_place: `keep` stores where a photo was taken, if the photo has that; `drop` does not.
-    image_text: `on` reads the text in images after they are stored, if rapidocr is installed; `off`
-    leaves that to `edgemem doctor --retry`.
-    image_embedder: the folder of a CLIP or SigLIP model in ONNX, or `none`.
-    cloud: the `[cloud]` table.
+    db: `:memory:` or the store's file. n_threads: None lets each model choose.
     """
 
     db: Path

@@ -188,12 +188,12 @@ def test_ctrl_c_ends_a_command_quietly_with_130(run: Run, monkeypatch: pytest.Mo
 def test_ctrl_c_at_a_question_is_told_from_a_no(run: Run, typed: str, code: int) -> None:
     from termkit import Terminal
 
-    with Terminal("from edgemem.cli import main; main()", "erase", "--all") as terminal:
+    with Terminal("from edgemem.__main__ import main; main()", "erase", "--all") as terminal:
         terminal.wait_for("[y/N]")
         while terminal.process.poll() is None:  # a Ctrl-C just before the read waits for the next
             terminal.type(typed)
             with suppress(subprocess.TimeoutExpired):
-                terminal.process.wait(1)
+                terminal.process.wait(10)
         assert terminal.ended() == code and b"Traceback" not in terminal.raw
 
 

@@ -88,7 +88,7 @@ def reindex(memory: Memory) -> None:
     """Embed every memory anew, for instance after changing the embedder."""
     with ui.progress("Embedding", None) as advance:
         count = memory.reindex(on_progress=advance)
-    ui.print_result({"results": [{"reindexed": count}]}, remark=f"{count} embedded anew.")
+    ui.print_rows([{"reindexed": count}], remark=f"{count} embedded anew.")
 
 
 @ui.cli.command()
@@ -105,7 +105,7 @@ def align(memory: Memory) -> None:
         remark = "The vectors are the embedder's already."
     else:
         remark = f"{aligned.mapped} mapped, {aligned.embedded} embedded anew."
-    ui.print_result({"results": [asdict(aligned)]}, remark=remark)
+    ui.print_rows([asdict(aligned)], remark=remark)
 
 
 _PENDING = ("id", "task", "attempts", "last_error", "created_at", "next_try_at")
@@ -117,8 +117,7 @@ _PENDING = ("id", "task", "attempts", "last_error", "created_at", "next_try_at")
 @click.option(
     "--receipt", metavar="FILE", help="With --erased: what `edgemem erase --json` printed."
 )
-@ui.db_option
-@ui.json_option
+@ui.db_and_json_options
 def doctor(retry: bool, erased: bool, receipt: str | None, db: str | None) -> None:
     """Check the store and list the work that is still pending, with its last error.
 
@@ -170,9 +169,7 @@ def _examine(
     report = {**found, **of_here, "pending": pending}
     if changes is not None:
         report["retried"] = changes.to_dict()["results"]
-    ui.print_result(
-        {"results": [report]}, [*_report_lines(report), *map(ui.change_line, changes or ())]
-    )
+    ui.print_rows([report], [*_report_lines(report), *map(ui.change_line, changes or ())])
     ui.pending_note(len(pending))
     if report["problems"]:
         raise click.exceptions.Exit(1)
@@ -237,7 +234,7 @@ def models_list() -> None:
         results.append(row.to_dict() | {"reader": used_as})
         about = [row.licence, used_as or "-", row.about]
         lines.append("\t".join([row.name, row.kind, row.source, size, *about]))
-    ui.print_result({"results": results}, lines)
+    ui.print_rows(results, lines)
 
 
 def _used_as(row: Installed) -> str | None:
@@ -282,7 +279,7 @@ def models_verify(names: tuple[str, ...]) -> None:
             rows.append({"name": name, "ok": verify(name)})
             advance(done)
     lines = (f"{row['name']}\t{'ok' if row['ok'] else 'damaged'}" for row in rows)
-    ui.print_result({"results": rows}, lines)
+    ui.print_rows(rows, lines)
     if not all(row["ok"] for row in rows):
         ui.note("Delete a damaged file (`edgemem models where NAME`) and install or pull it again.")
         raise click.exceptions.Exit(1)
@@ -301,7 +298,7 @@ def models_pull(name: str) -> None:
 
 
 def _print_path(path: Path, **more: str | None) -> None:
-    ui.print_result({"results": [{**more, "path": str(path)}]}, [str(path)])
+    ui.print_rows([{**more, "path": str(path)}], [str(path)])
 
 
 @models.command("tune")
@@ -316,7 +313,7 @@ def models_tune() -> None:
     for speed in tuning.speeds:
         prefill, decode = speed.prefill_tokens_per_s, speed.decode_tokens_per_s
         lines.append(f"{speed.form}\t{speed.n_threads}\t{prefill:.0f}\t{decode:.0f}")
-    ui.print_result({"results": [{**asdict(tuning), "path": str(tuning.path)}]}, lines)
+    ui.print_rows([{**asdict(tuning), "path": str(tuning.path)}], lines)
     if not ui.wants_json():
         ui.note(
             f"Chosen: {tuning.form}, {ui.plural(tuning.n_threads_batch, 'thread')} for prefill and "
@@ -342,9 +339,8 @@ def tune_first(settings: Settings) -> None:
     from edgemem.runtime import models, tune
 
     wanted = settings.tuned == "on" and settings.model == models.DEFAULT_LLM
-    if (settings.memory_limit_bytes or _TUNING_BYTES) < _TUNING_BYTES:
-        return
-    if not wanted or settings.n_gpu_layers or not ui.at_a_terminal():
+    fits = (settings.memory_limit_bytes or _TUNING_BYTES) >= _TUNING_BYTES
+    if not (wanted and fits and ui.at_a_terminal()) or settings.n_gpu_layers:
         return
     if tune.stored(models.find(models.DEFAULT_LLM)) is not None:
         return
@@ -365,7 +361,7 @@ def config() -> None:
 
 def _print_settings(values: Mapping[str, Any]) -> None:
     results = [{"key": key, "value": value} for key, value in values.items()]
-    ui.print_result({"results": results}, _rows(values))
+    ui.print_rows(results, _rows(values))
 
 
 def _rows(values: Mapping[str, Any]) -> Iterator[str]:
@@ -389,7 +385,7 @@ def config_get(key: str) -> None:
         raise InputError(f"Unknown setting {key!r}. Allowed: {', '.join(values)}.")
     value = values[key]
     shown = "" if value is None else str(value)
-    ui.print_result({"results": [{"key": key, "value": value}]}, [shown])
+    ui.print_rows([{"key": key, "value": value}], [shown])
 
 
 @config.command("set", context_settings={"ignore_unknown_options": True})  # -1 is a value
@@ -442,8 +438,7 @@ def cloud() -> None:
 
 
 @cloud.command("status")
-@ui.db_option
-@ui.json_option
+@ui.db_and_json_options
 def cloud_status(db: str | None) -> None:
     """Show the service, the prices, the budget and what this month has cost."""
     from edgemem.cloud.governor import require_enabled, status
@@ -452,7 +447,7 @@ def cloud_status(db: str | None) -> None:
     require_enabled(settings.cloud)
     with ui.open_memory(db, settings) as memory:
         found = status(memory.store, settings.cloud)
-    ui.print_result({"results": [found]}, _rows(found))
+    ui.print_rows([found], _rows(found))
 
 
 @cloud.command("receipts")
@@ -468,7 +463,7 @@ def cloud_receipts(last: int, memory: Memory) -> None:
     found = receipts(memory.store, last)
     results = [receipt.to_dict() for receipt in found]
     remark = "This store has no receipt of a cloud call."
-    ui.print_result({"results": results}, map(_receipt_line, found), remark)
+    ui.print_rows(results, map(_receipt_line, found), remark)
 
 
 def _receipt_line(receipt: Receipt) -> str:
@@ -484,8 +479,7 @@ def _receipt_line(receipt: Receipt) -> str:
 @cloud.command("dry-run")
 @click.argument("message")
 @ui.scope_options
-@ui.db_option
-@ui.json_option
+@ui.db_and_json_options
 def dry_run(message: str, scope: dict[str, Any], db: str | None) -> None:
     """Print the exact request that MESSAGE would send to the cloud, and send nothing.
 
@@ -513,7 +507,7 @@ def dry_run(message: str, scope: dict[str, Any], db: str | None) -> None:
         "redacted": outgoing.replaced,
         "images": outgoing.images,
     }
-    ui.print_result({"results": [row]}, [outgoing.request.shown()])
+    ui.print_rows([row], [outgoing.request.shown()])
     if ui.wants_json():
         return
     for placeholder, value in outgoing.replaced.items():
@@ -545,8 +539,7 @@ def dry_run(message: str, scope: dict[str, Any], db: str | None) -> None:
 @click.option("--user-id", metavar="ID", help="Mark all of this user.")
 @click.option("--agent-id", metavar="ID", help="Mark all of this agent.")
 @click.option("--run-id", metavar="ID", help="Mark all of this run.")
-@ui.db_option
-@ui.json_option
+@ui.db_and_json_options
 def never_send(
     memories: tuple[str, ...],
     unmark: tuple[str, ...],
@@ -591,4 +584,4 @@ def never_send(
     rows += [{"id": "config", "pattern": p} for p in memory.settings.cloud.never_send]
     rows += [{"id": item.id, "memory": ui.one_line(item.memory)} for item in flagged]
     lines = ("\t".join(str(v) for v in row.values() if v is not None) for row in rows)
-    ui.print_result({"results": rows}, lines, "Nothing is marked.")
+    ui.print_rows(rows, lines, "Nothing is marked.")

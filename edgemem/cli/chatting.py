@@ -75,8 +75,7 @@ MEANINGS = {
 )
 @ui.experts_option
 @ui.scope_options
-@ui.db_option
-@ui.json_option
+@ui.db_and_json_options
 def chat(db: str | None, scope: dict[str, Any], **given: str | None) -> None:
     """Talk with the model; it remembers, and recalls on another day. /help lists the commands.
 

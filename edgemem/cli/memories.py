@@ -62,8 +62,7 @@ at_option = click.option("--at", metavar="TIME", help="What held then, ISO-8601.
 @click.option("--expires-at", metavar="TIME", help="When it stops to be recalled, ISO-8601.")
 @click.option("--metadata", type=JSON, help="A JSON object to store with it.")
 @ui.scope_options
-@ui.db_option
-@ui.json_option
+@ui.db_and_json_options
 def add(
     texts: tuple[str, ...],
     images: tuple[str, ...],
@@ -220,7 +219,7 @@ def get(memory_id: str, memory: Memory, picture: Path | None) -> None:
         {key: getattr(turn, key) for key in ("id", "role", "name", "content", "timestamp")}
         for turn in turns
     ]
-    ui.print_result({"results": [shown]}, lines)
+    ui.print_rows([shown], lines)
 
 
 @ui.cli.command("list")
@@ -248,7 +247,7 @@ def update(memory_id: str, text: str, metadata: dict[str, Any] | None, memory: M
     A TEXT of - is standard input.
     """
     change = memory.update(memory_id, ui.or_stdin(text), metadata=metadata)
-    ui.print_result({"results": [change.to_dict()]}, [ui.change_line(change)])
+    ui.print_rows([change.to_dict()], [ui.change_line(change)])
 
 
 @ui.cli.command()
@@ -256,8 +255,7 @@ def update(memory_id: str, text: str, metadata: dict[str, Any] | None, memory: M
 @click.option("--all", "everything", is_flag=True, help="All memories of the user, agent or run.")
 @click.option("--yes", "-y", is_flag=True, help="With --all: do not ask.")
 @ui.scope_options
-@ui.db_option
-@ui.json_option
+@ui.db_and_json_options
 def delete(
     ids: tuple[str, ...], everything: bool, yes: bool, scope: dict[str, Any], db: str | None
 ) -> None:
@@ -292,8 +290,8 @@ def delete(
                     f"({ui.plural(len(telling), 'message')}); `edgemem erase` would remove it with "
                     "the fact."
                 )
-    found = {"results": [change.to_dict() for change in changes]}
-    ui.print_result(found, map(ui.change_line, changes), f"No memories of {ui.who(scope)}.")
+    rows = [change.to_dict() for change in changes]
+    ui.print_rows(rows, map(ui.change_line, changes), f"No memories of {ui.who(scope)}.")
 
 
 @ui.cli.command()
@@ -302,8 +300,7 @@ def delete(
 @click.option("--matching", metavar="WORDS", help="All that have these words, such as a name.")
 @ui.yes_option
 @ui.scope_options
-@ui.db_option
-@ui.json_option
+@ui.db_and_json_options
 def erase(
     ids: tuple[str, ...],
     everything: bool,
@@ -355,7 +352,7 @@ def history(memory_id: str, memory: Memory) -> None:
         time = ui.minute(changed_at) if changed_at else ""
         old, new = row["old_memory"] or "", row["new_memory"] or ""
         lines.append("\t".join([time, row["event"], ui.one_line(old), ui.one_line(new)]))
-    ui.print_result({"results": rows}, lines)
+    ui.print_rows(rows, lines)
 
 
 # -- files -----------------------------------------------------------------------------------------
@@ -398,7 +395,7 @@ def export(file: Path, shape: str, user_id: str | None, sealed: bool, memory: Me
     with ui.working("Exporting …"):
         count = write(file)
     remark = f"{ui.plural(count, 'row')} written to {file}."
-    ui.print_result({"results": [{"file": str(file), "rows": count}]}, remark=remark)
+    ui.print_rows([{"file": str(file), "rows": count}], remark=remark)
 
 
 @ui.cli.command("import")
@@ -421,8 +418,7 @@ def export(file: Path, shape: str, user_id: str | None, sealed: bool, memory: Me
 @click.option("--me", metavar="NAME", help="Who of the people in the conversations you are.")
 @ui.experts_option
 @ui.scope_options
-@ui.db_option
-@ui.json_option
+@ui.db_and_json_options
 def import_files(
     paths: tuple[str, ...],
     shape: str,
@@ -468,7 +464,7 @@ def import_files(
             unit = {"edgemem": "row", "memories": "memory"}.get(found, "turn")
             ui.note(f"{path}: {ui.plural(row['imported'], unit)} imported{skipped}.")
             ui.pending_note(row["pending"])
-    ui.print_result({"results": rows})
+    ui.print_rows(rows)
 
 
 _STDIN = "/dev/stdin"

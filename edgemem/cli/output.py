@@ -36,6 +36,7 @@ __all__ = [
     "at_a_terminal",
     "change_line",
     "cli",
+    "db_and_json_options",
     "db_option",
     "erase_preview",
     "experts_option",
@@ -55,6 +56,7 @@ __all__ = [
     "plural",
     "print_json",
     "print_result",
+    "print_rows",
     "progress",
     "read_text",
     "require_store",
@@ -194,11 +196,14 @@ def wants_json() -> bool:
     return bool(click.get_current_context().meta.get("edgemem.json"))
 
 
+def db_and_json_options(command: Command) -> Command:
+    return db_option(json_option(command))
+
+
 def memory_option(command: Command, *, loads: bool = True) -> Command:
     """Adds --db and --json to a command, and passes it the open `memory`; see `open_memory`."""
 
-    @db_option
-    @json_option
+    @db_and_json_options
     @wraps(command)
     def opened(*args: Any, db: str | None, **given: Any) -> None:
         with open_memory(db, loads=loads) as memory:
@@ -401,6 +406,11 @@ def print_result(value: Mapping[str, Any], lines: Iterable[str] = (), remark: st
         empty = False
     if empty and remark:
         note(remark)
+
+
+def print_rows(rows: Sequence[Any], lines: Iterable[str] = (), remark: str = "") -> None:
+    """Does as `print_result`; rows: the `results` of the JSON."""
+    print_result({"results": rows}, lines, remark)
 
 
 def plural(count: int, noun: str) -> str:

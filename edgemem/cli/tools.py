@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["print_struck"]
 
+_ENGINE_SETTINGS = ("n_ctx", "n_threads", "n_gpu_layers")
+
 
 @ui.cli.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True), default="-")
@@ -67,6 +69,8 @@ def compress(
 
     if rate is not None and target_token is not None:
         raise click.UsageError("Give --rate or --target-token, not both.")
+    if rate is None and target_token is None:
+        rate = 0.5
     if show and ui.wants_json():
         raise click.UsageError("Give --show or --json, not both.")
     text = ui.read_text(file)
@@ -74,26 +78,21 @@ def compress(
     count: Tokenize | None = None
     if tokenizer is not None:
         count = estimated_tokens if tokenizer == "estimate" else file_tokenizer(tokenizer)
+    asked = bool(question.strip())
     with ExitStack() as opened:
         opened.enter_context(ui.working("Compressing …"))
         engine = None
-        if count is None or not question.strip():
-            engine = opened.enter_context(
-                Engine.load(
-                    settings.model,
-                    n_ctx=settings.n_ctx,
-                    n_threads=settings.n_threads,
-                    n_gpu_layers=settings.n_gpu_layers,
-                )
-            )
+        if count is None or not asked:
+            parts = {name: getattr(settings, name) for name in _ENGINE_SETTINGS}
+            engine = opened.enter_context(Engine.load(settings.model, **parts))
         found = compress_prompt(
             text,
             question,
             target_token=target_token,
-            rate=0.5 if rate is None and target_token is None else rate,
+            rate=rate,
             keep=keep,
             engine=engine,
-            embedder=Embedder.load(settings.embedder) if question.strip() else None,
+            embedder=Embedder.load(settings.embedder) if asked else None,
             tokenizer=count,
         )
     if ui.wants_json():
@@ -145,8 +144,12 @@ def profile(budgets: tuple[str, ...], rounds: int, html: Path | None, **given: s
     from edgemem.profile import profile as run
 
     settings = ui.settings_with(**given)
+    # Told now, and not after minutes of profiling.
     if html is not None and not os.access(html if html.exists() else html.parent, os.W_OK):
-        raise _unwritable(html, "no file can be made there")
+        raise click.ClickException(
+            f"Cannot write {html}: no file can be made there. Give a file in a folder that is "
+            "writable."
+        )
     with ui.working("Profiling …"):
         found = run(settings=settings, budgets=budgets, rounds=rounds)
     if ui.wants_json():
@@ -154,25 +157,12 @@ def profile(budgets: tuple[str, ...], rounds: int, html: Path | None, **given: s
     else:
         _print_profile(found)
     if html is not None:
-        _write_page(html, found)
+        from edgemem.profile.page import render
+
+        html.write_text(render(found), encoding="utf-8")
+        ui.note(f"Written to {html}.")
     if not all(verdict.fits for verdict in found.verdicts):
         raise click.exceptions.Exit(1)
-
-
-def _write_page(file: Path, found: Profile) -> None:
-    from edgemem.profile.page import render
-
-    try:
-        file.write_text(render(found), encoding="utf-8")
-    except OSError as exc:
-        raise _unwritable(file, exc.strerror) from exc
-    ui.note(f"Written to {file}.")
-
-
-def _unwritable(file: Path, why: object) -> click.ClickException:
-    return click.ClickException(
-        f"Cannot write {file}: {why}. Give a file in a folder that is writable."
-    )
 
 
 def _print_profile(found: Profile) -> None:
@@ -322,8 +312,7 @@ def mcp(experts: str | None, scope: dict[str, Any], db: str | None) -> None:
 @click.option("--with", "address", metavar="HOST[:PORT]", help="Sync with a device that serves.")
 @click.option("--host", default="0.0.0.0", help="With --serve: the address.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8766, help="With --serve.")
-@ui.db_option
-@ui.json_option
+@ui.db_and_json_options
 def sync(
     folder: Path | None,
     code: str | None,
@@ -352,7 +341,7 @@ def sync(
         known = code is not None or memory.store.select("SELECT 1 FROM sync_self") != []
         if show_code:
             made = pairing_code(memory, code)
-            ui.print_result({"results": [{"code": made}]}, [made])
+            ui.print_rows([{"code": made}], [made])
         elif serve:
             _serve_sync(memory, pairing_code(memory, code), host, port)
         elif address is not None:
@@ -416,7 +405,7 @@ def _print_synced(done: Synced) -> None:
         lines.append(f"Not all files are here yet of: {', '.join(done.late)}. Sync again later.")
     if done.unconfirmed:
         lines.append(f"Have not yet confirmed the last erase: {', '.join(done.unconfirmed)}.")
-    ui.print_result({"results": [asdict(done)]}, lines)
+    ui.print_rows([asdict(done)], lines)
 
 
 # -- train ---------------------------------------------------------------------------------------

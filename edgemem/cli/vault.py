@@ -56,8 +56,7 @@ def _place(db: str | None) -> Path:
     help="How the key is kept.  [default: the keyring where there is one, else a passphrase at a "
     "terminal or with EDGEMEM_PASSPHRASE, else a key file]",
 )
-@ui.db_option
-@ui.json_option
+@ui.db_and_json_options
 def lock(way: Way | None, db: str | None) -> None:
     """Encrypt a plain store, once; it opens by itself from then on, or asks for the passphrase.
 
@@ -79,13 +78,12 @@ def lock(way: Way | None, db: str | None) -> None:
     ui.note(
         "Print a recovery code: `edgemem vault export-recovery`. Without a way in, all is lost."
     )
-    ui.print_result({"results": [_status(file)]}, remark=f"{file} is encrypted.")
+    ui.print_rows([_status(file)], remark=f"{file} is encrypted.")
 
 
 @vault.command()
 @ui.yes_option
-@ui.db_option
-@ui.json_option
+@ui.db_and_json_options
 def unlock(yes: bool, db: str | None) -> None:
     """Decrypt a vault for good: a plain store again, which any program may read.
 
@@ -102,12 +100,11 @@ def unlock(yes: bool, db: str | None) -> None:
         click.confirm(f"Write everything in {file} in plain?", abort=True, err=True)
     encryption.decrypt(file, found)
     typed.move_typed(file, found, None)
-    ui.print_result({"results": [_status(file)]}, remark=f"{file} is a plain store.")
+    ui.print_rows([_status(file)], remark=f"{file} is a plain store.")
 
 
 @vault.command("change-passphrase")
-@ui.db_option
-@ui.json_option
+@ui.db_and_json_options
 def change_passphrase(db: str | None) -> None:
     """Set a passphrase, in place of the one before; only STORE.vault is rewritten.
 
@@ -118,12 +115,11 @@ def change_passphrase(db: str | None) -> None:
     file = _place(db)
     found = _opened(file)
     vaults.set_passphrase(file, found, _new_passphrase())
-    ui.print_result({"results": [_status(file)]}, remark="The passphrase is changed.")
+    ui.print_rows([_status(file)], remark="The passphrase is changed.")
 
 
 @vault.command("export-recovery")
-@ui.db_option
-@ui.json_option
+@ui.db_and_json_options
 def export_recovery(db: str | None) -> None:
     """Print the recovery code, to be kept on paper: it is the key, and needs no STORE.vault.
 
@@ -132,18 +128,15 @@ def export_recovery(db: str | None) -> None:
     unlock` and then `vault lock` make a new key.
     """
     code = _opened(_place(db)).recovery_code()
-    ui.print_result({"results": [{"recovery_code": code}]}, [code])
+    ui.print_rows([{"recovery_code": code}], [code])
 
 
 @vault.command()
-@ui.db_option
-@ui.json_option
+@ui.db_and_json_options
 def status(db: str | None) -> None:
     """Show whether the store is encrypted, and what opens it. Needs no key."""
     row = _status(ui.require_store(_place(db)))
-    ui.print_result(
-        {"results": [row]}, (f"{key}\t{ui.in_words(value)}" for key, value in row.items())
-    )
+    ui.print_rows([row], (f"{key}\t{ui.in_words(value)}" for key, value in row.items()))
 
 
 def _status(file: Path) -> dict[str, Any]:

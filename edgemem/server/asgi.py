@@ -354,24 +354,12 @@ def serve(
         allow_reset=allow_reset,
         on_erase=on_erase,
     )
-    where = {"host": host, "port": port, "ssl_certfile": tls_cert, "ssl_keyfile": tls_key}
-    server = _Server(_config(asgi, limits, **where))
-    shown = f"[{host}]" if ":" in host else host
-    server.on_port = lambda found: on_ready(f"{scheme}://{shown}:{found}")
-    try:
-        server.run()
-    except OSError as exc:  # the certificate cannot be loaded
-        raise WrongValue(
-            f"the certificate {tls_cert} or its key {tls_key} cannot be used ({exc}); give PEM "
-            "files of one pair"
-        ) from exc
-    finally:
-        asgi.state.service.close()  # a second Ctrl-C skips the end of the lifespan
-
-
-def _config(asgi: ASGIApp, limits: Limits, **where: Any) -> uvicorn.Config:
-    return uvicorn.Config(
+    config = uvicorn.Config(
         asgi,
+        host=host,
+        port=port,
+        ssl_certfile=tls_cert,
+        ssl_keyfile=tls_key,
         http=protocol(limits),
         log_config=None,
         access_log=False,
@@ -385,8 +373,19 @@ def _config(asgi: ASGIApp, limits: Limits, **where: Any) -> uvicorn.Config:
         # By then the protocol has ended all connections. A request that is cancelled before it
         # knows that its client is gone would leave a traceback.
         timeout_graceful_shutdown=limits.drain_s + 1,
-        **where,
     )
+    server = _Server(config)
+    shown = f"[{host}]" if ":" in host else host
+    server.on_port = lambda found: on_ready(f"{scheme}://{shown}:{found}")
+    try:
+        server.run()
+    except OSError as exc:  # the certificate cannot be loaded
+        raise WrongValue(
+            f"the certificate {tls_cert} or its key {tls_key} cannot be used ({exc}); give PEM "
+            "files of one pair"
+        ) from exc
+    finally:
+        asgi.state.service.close()  # a second Ctrl-C skips the end of the lifespan
 
 
 def protocol(limits: Limits) -> type[asyncio.Protocol]:
