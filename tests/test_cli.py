@@ -193,7 +193,7 @@ def test_ctrl_c_at_a_question_is_told_from_a_no(run: Run, typed: str, code: int)
         while terminal.process.poll() is None:  # a Ctrl-C just before the read waits for the next
             terminal.type(typed)
             with suppress(subprocess.TimeoutExpired):
-                terminal.process.wait(10)
+                terminal.process.wait(5)
         assert terminal.ended() == code and b"Traceback" not in terminal.raw
 
 
