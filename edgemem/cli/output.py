@@ -287,7 +287,7 @@ def open_memory(
         file = resolved(place) if create else require_store(place)
     new = file is not None and not file.exists()
     opened = partial(Memory, place, settings=settings)
-    passphrase = passphrase or _first_passphrase(place)
+    passphrase = passphrase or (None if file is None else _first_passphrase(file))
     try:
         with ask_passphrase(lambda given: opened(passphrase=given or passphrase)) as memory:
             typed.of_store(memory.store)
@@ -311,14 +311,13 @@ def require_store(place: str | Path) -> Path:
     return file
 
 
-def _first_passphrase(place: str | Path) -> str | None:
+def _first_passphrase(file: Path) -> str | None:
     """The passphrase of the environment, if the store is yet to be made."""
-    from edgemem.store.database import resolved
     from edgemem.store.encryption import is_plain
     from edgemem.vault import PASSPHRASE_VARIABLE, is_vault
 
     given = os.environ.get(PASSPHRASE_VARIABLE)
-    if not given or str(place) == MEMORY_DB or is_vault(file := resolved(place)):
+    if not given or is_vault(file):
         return None
     if is_plain(file):
         note(

@@ -85,17 +85,19 @@ def is_of_store(file: Path) -> bool:
 def remove_unwritten(file: Path) -> None:
     """Removes a plain store to which nothing was ever written, unless a program has it open.
 
-    A program that opens it just then is told at its first write that the store was removed.
+    Does nothing if that cannot be done. A program that opens the store just then is told at its
+    first write that it was removed.
     """
-    if not is_plain(file) or any(store.path == file for store in OPEN):
-        return
     name = str(file)
-    with suppress(StoreError), sqlite_errors(name), closing(open_file(name, 0.0, None)) as alone:
-        alone.execute("PRAGMA locking_mode = EXCLUSIVE")
-        alone.execute("BEGIN EXCLUSIVE")  # refused while any other connection is open
-        if generation(alone) == 0:
-            for suffix in ("", "-wal", "-shm"):
-                _beside(file, suffix).unlink(missing_ok=True)
+    with suppress(StoreError, OSError), sqlite_errors(name):
+        if not is_plain(file) or any(store.path == file for store in OPEN):
+            return
+        with closing(open_file(name, 0.0, None)) as alone:
+            alone.execute("PRAGMA locking_mode = EXCLUSIVE")
+            alone.execute("BEGIN EXCLUSIVE")  # refused while any other connection is open
+            if generation(alone) == 0:
+                for suffix in ("", "-wal", "-shm"):
+                    _beside(file, suffix).unlink(missing_ok=True)
 
 
 def find_vault(file: Path, vault: Vault | None, timeout_s: float) -> Vault | None:
