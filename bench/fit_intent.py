@@ -31,7 +31,7 @@ from corpus import annotated, readers
 from corpus.annotated import Labelled
 from edgemem.config import load_settings
 from edgemem.runtime.embedder import Embedder
-from edgemem.stages.intent import BUCKETS, TASKS, WANTS, Want, Weights, decided, features
+from edgemem.stages.intent import BUCKETS, CLASSES, REMARK, TASKS, Want, Weights, decided, features
 
 CHATS, CONVERSATIONS = report.MODELS / "chats", report.MODELS / "conversations"
 WEIGHTS = report.DATA / "intent.npz"
@@ -62,10 +62,14 @@ def telling(path: Path) -> Iterator[Labelled]:
                 yield Labelled(pair.messages[source].content, "", None, True, talk.id)
 
 
+def _class(message: Labelled) -> int:
+    return CLASSES.index(message.wants if message.wants or message.tells else REMARK)
+
+
 class Examples:
     """Labelled messages as arrays.
 
-    vectors: (n, dim) and words: (n, BUCKETS), float32; wants: (n,) classes of WANTS; tells: (n,).
+    vectors: (n, dim) and words: (n, BUCKETS), float32; wants: (n,) classes of CLASSES; tells: (n,).
     """
 
     def __init__(self, labelled: Sequence[Labelled], embedder: Embedder) -> None:
@@ -80,7 +84,7 @@ class Examples:
         for row, message in zip(self.words, labelled, strict=True):
             buckets, values = features(message.text)
             row[buckets] = values
-        self.wants = np.array([WANTS.index(m.wants) for m in labelled])
+        self.wants = np.array([_class(m) for m in labelled])
         self.tells = np.array([m.tells for m in labelled])
 
 
@@ -93,8 +97,8 @@ def fit(made: Examples, rows: Sequence[int], embedder: str) -> Weights:
     vectors, words = torch.from_numpy(made.vectors[rows]), torch.from_numpy(made.words[rows])
     wants = torch.from_numpy(made.wants[rows])
     tells = torch.from_numpy(made.tells[rows].astype(np.float32))
-    of_vector = torch.nn.Linear(vectors.shape[1], len(WANTS) + 1)
-    of_words = torch.nn.Linear(BUCKETS, len(WANTS) + 1, bias=False)
+    of_vector = torch.nn.Linear(vectors.shape[1], len(CLASSES) + 1)
+    of_words = torch.nn.Linear(BUCKETS, len(CLASSES) + 1, bias=False)
     parameters = [*of_vector.parameters(), *of_words.parameters()]
     optimizer = torch.optim.AdamW(parameters, lr=LR, weight_decay=WEIGHT_DECAY)
     for _ in range(EPOCHS):
@@ -117,7 +121,7 @@ def fit(made: Examples, rows: Sequence[int], embedder: str) -> Weights:
 
 
 def logits_of(made: Examples, weights: Weights, *, vectors: bool = True) -> FloatArray:
-    """(n, len(WANTS) + 1), the last of telling. vectors: False reads the words alone."""
+    """(n, len(CLASSES) + 1), the last of telling. vectors: False reads the words alone."""
     words = made.words @ weights.words + weights.bias
     return words + made.vectors @ weights.vector if vectors else words
 
@@ -128,7 +132,7 @@ def left_out(made: Examples, embedder: str) -> dict[str, Any]:
     random.Random(0).shuffle(groups)
     fold = {group: i % FOLDS for i, group in enumerate(groups)}
     folds = np.array([fold[m.group] for m in made.labelled])
-    logits = np.zeros((len(folds), len(WANTS) + 1), np.float32)
+    logits = np.zeros((len(folds), len(CLASSES) + 1), np.float32)
     words_only = np.zeros_like(logits)
     for i in report.track(range(FOLDS), "folds"):
         weights = fit(made, np.flatnonzero(folds != i).tolist(), embedder)
@@ -136,7 +140,7 @@ def left_out(made: Examples, embedder: str) -> dict[str, Any]:
         logits[rows] = logits_of(made, weights)[rows]
         words_only[rows] = logits_of(made, weights, vectors=False)[rows]
     right = decided(logits)[0] == made.wants
-    asks = ~np.isin(made.wants, [WANTS.index(want) for want in (None, *TASKS)])
+    asks = ~np.isin(made.wants, [CLASSES.index(want) for want in (None, *TASKS)])
     both, only = asks & made.tells, asks & ~made.tells
     kept = {t: decided(logits, t)[1] for t in THRESHOLDS}
     return {
@@ -145,7 +149,7 @@ def left_out(made: Examples, embedder: str) -> dict[str, Any]:
         "of": len(right),
         "by_want": {
             str(want): [int(right[made.wants == i].sum()), int((made.wants == i).sum())]
-            for i, want in enumerate(WANTS)
+            for i, want in enumerate(CLASSES)
         },
         "both_kept": {t: [int(k[both].sum()), int(both.sum())] for t, k in kept.items()},
         "asking_kept": {t: [int(k[only].sum()), int(only.sum())] for t, k in kept.items()},

@@ -24,17 +24,21 @@ from edgemem.config import load_settings
 from edgemem.runtime import experts
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
-from edgemem.stages.intent import TASKS, Intent, intent
+from edgemem.stages.intent import REMARK, TASKS, Intent, intent
 
 HELD_OUT = report.MODELS / "chats" / "held-out-messages.txt"
+
+
+def kind(message: Intent | Labelled) -> str | None:
+    return message.wants if message.wants or message.tells else REMARK
 
 
 def row(name: str, read: Sequence[Intent], meant: Sequence[Labelled]) -> dict[str, Any]:
     """The figures of one reader. read: its intent of each message."""
     pairs = list(zip(read, meant, strict=True))
-    of = Counter(message.wants for message in meant)
-    right = Counter(message.wants for found, message in pairs if found.wants == message.wants)
-    told = [found for found, message in pairs if message.wants is None]
+    of = Counter(map(kind, meant))
+    right = Counter(kind(message) for found, message in pairs if kind(found) == kind(message))
+    told = [found for found, message in pairs if kind(message) is None]
     return {
         "reader": name,
         "right": right.total(),

@@ -29,7 +29,7 @@ from edgemem.runtime.engine import Engine, Generation, Prompt, Stream
 from edgemem.stages import extraction, generation, intent, update
 from edgemem.stages.evidence import shown_text
 from edgemem.stages.extraction import Reading, label, readings
-from edgemem.stages.intent import TELLS, Want
+from edgemem.stages.intent import REMARK, TELLS, Want
 from edgemem.stages.reply import talk_prompt
 from edgemem.training.examples import STAGES, Example, Stage
 
@@ -299,15 +299,18 @@ def pair_examples(found: Iterable[Situation], name: str) -> Iterator[Example]:
 def wanted(text: str) -> tuple[Want | None, bool]:
     """A label's meaning: what a message wants, and whether it tells something.
 
-    text: as in "tell", "recall" or "tell and task". Raises ValueError on any other.
+    text: as in "tell", "recall", "tell and task", or "remark" for neither. Raises ValueError on any
+    other.
     """
     if text == TELLS:
         return None, True
+    if text == REMARK:
+        return None, False
     wants: tuple[Want, ...] = get_args(Want)
     for want in wants:
         if text.removeprefix(f"{TELLS} and ") == want:
             return want, text != want
-    raise ValueError(f"a message wants {text!r}; allowed: {TELLS}, {', '.join(wants)}")
+    raise ValueError(f"a message wants {text!r}; allowed: {TELLS}, {REMARK}, {', '.join(wants)}")
 
 
 def labelled(talk: Annotated, *, seed: int = 0) -> Iterator[Labelled]:
@@ -381,7 +384,7 @@ def talk_examples(talk: Annotated) -> Iterator[Example]:
     for later in talk.later:
         said = []
         for exchange in later.exchanges:
-            learned = exchange.wants in ("general", TELLS)
+            learned = exchange.wants in ("general", TELLS, REMARK)
             said += [("user", exchange.text, False), ("assistant", exchange.reply, learned)]
         chats.append(said)
     for chat in chats:

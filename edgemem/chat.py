@@ -12,7 +12,7 @@ of the model (runtime/experts.py) decide how:
   acknowledges a message that only tells. If a client gave instructions or options, the model does
   that itself, without notes.
 - The answer to "what is on these days?" lists what was told of them (pipeline/days.py). A length
-  of time or an order is computed from the days of its events (pipeline/intervals.py).
+  of time, an order or an age is computed from the days that were told (pipeline/intervals.py).
 - Below HEEDS_PARAMS an overview quotes the user. A model that has no expert and follows no
   instructions also quotes what bears on a task.
 - Under a refusal, or an answer that is not sure, stands what was told nearest to the question.
@@ -41,7 +41,7 @@ from edgemem.inputs import text_of, time_of
 from edgemem.memory import Memory
 from edgemem.pipeline import image_memories, recall
 from edgemem.pipeline.days import Asked, agenda, days_asked, with_days
-from edgemem.pipeline.intervals import compared
+from edgemem.pipeline.intervals import aged, compared
 from edgemem.pipeline.parts import engine_for
 from edgemem.pipeline.turn import AnswerPlan, Turn, Way, plain_text, without_model
 from edgemem.results import (
@@ -67,8 +67,7 @@ from edgemem.stages.reply import (
     acknowledge,
     converse,
     fitting,
-    general,
-    small_talk,
+    fulfil,
     system_text,
     turn_text,
 )
@@ -88,6 +87,7 @@ BEARING_TURNS = 5  # for a task
 _OWN_WORDS_PARAMS = 1_000_000_000  # from which a model answers where no expert is sure
 _KNOWN_SHARE = 0.3  # of the window, for the system message with `recall.known`
 _NEAR_SCORE = 0.05  # of a hit, from which a question of general knowledge may ask for a memory
+_FROM_MEMORY: tuple[Want | None, ...] = (None, "recall", "overview", *TASKS)
 _REFERRED = 0.5  # score of a hit that a follow-up is about
 _CANDIDATES = 16  # hits of one search
 _PAST_TURNS = 4  # shown for small talk
@@ -243,6 +243,8 @@ class Chat:
         wanted: its intent by its words; the memories may say otherwise. days: the days that it asks
         about, if it asks for whatever there is on them.
         """
+        if wanted.wants == "source":
+            return self._plan_of_source(text, said_at, wanted)
         memory, plain = self.memory, plain_text(text)
         before = next((turn for turn in reversed(self._turns) if turn.said.role == "user"), None)
         if wanted.wants == "recall" and wanted.refers and before and before.wants == "general":
@@ -284,6 +286,20 @@ class Chat:
         elif way == "converse" and wanted.wants == "recall":
             return self._with_expert_answer(plan, (*self._evidence_for_expert(plain, hits), *now))
         return self._with_answer_if_told(plan) if maybe_told else plan
+
+    def _plan_of_source(self, text: str, said_at: str, wanted: Intent) -> AnswerPlan:
+        """The plan of an answer that quotes what the last answer rests on: the memories near the
+        last message that wanted something."""
+        said = [turn for turn in reversed(self._turns) if turn.said.role == "user"]
+        asked = next((turn for turn in said if turn.wants not in (None, "source")), None)
+        asked = asked or next(iter(said), None)  # a client tells no wants of its turns
+        hits = SearchResults(())
+        evidence: tuple[Evidence, ...] = ()
+        if asked is not None and asked.wants in _FROM_MEMORY:
+            question = plain_text(asked.said.content)
+            hits = self._search(asked.said.content, said_at)
+            evidence = recall.quotes(self.memory, question, hits)
+        return AnswerPlan(text, text, said_at, hits, "quote", wanted, evidence, {}, "")
 
     def _drop_outdated(self, found: Sequence[Hit] = ()) -> bool:
         """Drop notes and known facts that were changed or deleted since the model was shown them.
@@ -329,7 +345,7 @@ class Chat:
             return "answer"
         if answers and not engine.expert("reply"):
             setting = "auto"  # the set's one expert is for answers; the model does all else
-        if reader_of(engine, "reply", setting) == "quote":
+        if wanted.wants == "source" or reader_of(engine, "reply", setting) == "quote":
             return "quote"
         if wanted.wants is None and self._brief_on_news and not (own_words or self.instructions):
             return "quote"  # a model below HEEDS_PARAMS invents when it is told news
@@ -355,12 +371,15 @@ class Chat:
     def _computed(
         self, text: str, said_at: str, hits: Sequence[Hit]
     ) -> tuple[str, tuple[Evidence, ...]]:
-        """The answer to a question that compares days or asks for an item of a list by its place,
-        and the evidence of it; empty for other questions and for a model of HEEDS_PARAMS."""
+        """The answer to a question that compares days, or asks for an age or for an item of a list
+        by its place, and the evidence of it; empty for other questions and for a model of
+        HEEDS_PARAMS."""
         if self._heeds_notes:
             return "", ()
-        answer = compared(self.memory, partial(self._search, said_at=None), text, said_at)
-        return answer or recall.listed(self.memory, text, hits) or ("", ())
+        memory = self.memory
+        answer = compared(memory, partial(self._search, said_at=None), text, said_at)
+        answer = answer or aged(memory, hits, text, said_at)
+        return answer or recall.listed(memory, text, hits) or ("", ())
 
     def offered(self, text: str) -> Sequence[Hit]:
         """The memories that a message would offer to the cloud as the first of a conversation."""
@@ -422,7 +441,7 @@ class Chat:
 
     def _ask_cloud(self, plan: AnswerPlan, mode: Mode) -> tuple[CloudAnswer | None, str | None]:
         """Ask the cloud if the governor allows it. Returns its answer, or its error."""
-        if self.cloud is None or (mode == "auto" and plan.intent.wants == "erase"):
+        if self.cloud is None or (mode == "auto" and plan.intent.wants in ("erase", "source")):
             return None, None
         asks = plan.intent.wants is not None
         best = max((hit.score for hit in plan.context), default=0.0)
@@ -574,10 +593,11 @@ class Chat:
             engine = (self._expert_engine() if plan.way == "answer" else None) or self.engine
             return self._short_answer(engine, plan, plan.evidence, quoting=True), turn
         if plan.intent.wants is None:
-            return acknowledge(engine_for(self.memory, TALK, self.engine), plan.text), turn
+            talks = engine_for(self.memory, TALK, self.engine)
+            return acknowledge(talks, plan.text, kept=plan.intent.tells), turn
         past = [turn.said for turn in self._turns[-_PAST_TURNS:]]
-        talk = general if plan.intent.wants == "general" else small_talk
-        return talk(self.engine, plan.text, past), turn
+        instead = NO_IDEA if plan.intent.wants == "general" else generation.TOO_SMALL
+        return fulfil(self.engine, plan.text, past, instead), turn
 
     def _text_below(self, plan: AnswerPlan, answer: str) -> str:
         """The text below an answer, or "": the memories that bear on advice (on a letter, too, if a

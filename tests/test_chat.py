@@ -10,8 +10,8 @@ from memorykit import texts
 from edgemem.chat import Chat
 from edgemem.errors import InputError, ModelError, StoreFull
 from edgemem.memory import Memory
-from edgemem.results import Scope, utc_now
-from edgemem.stages.generation import NEAREST, NOTHING_FOUND, TOLD
+from edgemem.results import Message, Scope, utc_now
+from edgemem.stages.generation import NEAREST, NO_MEMORY, NOTHING_FOUND, TOLD, TOO_SMALL
 
 pytestmark = pytest.mark.models
 
@@ -470,3 +470,43 @@ def test_a_question_about_a_month_is_answered_from_what_held_then(embedder):
         now = say(chat, "Where do I live?", timestamp="2024-07-01T12:00Z")
         assert [r.destination for r in now.hits.relations] == ["Oslo"]
         assert bergen not in fake.prompts[-1][1]
+
+
+def test_are_you_sure_is_answered_with_what_the_answer_rests_on(shipped, embedder):
+    with Memory(":memory:", engine=shipped, embedder=embedder) as memory:
+        chat = Chat(memory)
+        for text in ("My dentist is Dr Osei.", "I work at the bakery in Leeds."):
+            memory.add(text, user_id="default", infer=False)
+        assert "Osei" in say(chat, "Who is my dentist?").text
+        for asked in ("Are you sure?", "How do you know that?"):
+            reply = say(chat, asked)
+            assert reply.wants == "source" and [hit.memory for hit in reply.context] == [
+                "My dentist is Dr Osei."
+            ]
+            assert reply.text.splitlines()[0] == "This is what you told me:"
+        say(chat, "What is the capital of Peru?")
+        assert say(chat, "How do you know that?").text == NO_MEMORY
+
+
+def test_a_client_that_names_no_wants_is_told_what_an_answer_rests_on(shipped, embedder):
+    with Memory(":memory:", engine=shipped, embedder=embedder) as memory:
+        memory.add("My dentist is Dr Osei.", user_id="default", infer=False)
+        said = [("user", "Who is my dentist?"), ("assistant", "Dr Osei")]
+        turns = [Message(role, text, "2026-11-26T14:05:00+00:00") for role, text in said]
+        assert "Osei" in say(Chat(memory, turns=turns), "Are you sure?").text
+        assert say(Chat(memory), "Are you sure?").text == NO_MEMORY
+
+
+@pytest.mark.parametrize("text", ["You're right.", "That's not what I asked.", "good to know"])
+def test_a_remark_is_not_remembered_and_not_said_to_be(shipped, embedder, text):
+    with Memory(":memory:", engine=shipped, embedder=embedder) as memory:
+        reply = say(Chat(memory), text)
+        assert reply.wants is None and reply.text not in ("Noted.", "Thanks, I've got that now.")
+        assert not memory.get_all(user_id="default")
+
+
+def test_what_a_small_model_cannot_edit_it_does_not_take_for_news(shipped, embedder):
+    with Memory(":memory:", engine=shipped, embedder=embedder) as memory:
+        chat = Chat(memory)
+        say(chat, "Write a short message to Sami.")
+        assert say(chat, "Make it shorter and say that Tom is coming too.").text == TOO_SMALL

@@ -21,7 +21,7 @@ from edgemem.stages.generation import (
     answer,
     quoted,
 )
-from edgemem.stages.reply import NOTED, acknowledge, general, small_talk
+from edgemem.stages.reply import NOTED, acknowledge, fulfil, small_talk
 
 MAY_8 = "2023-05-08T13:56:00.000+00:00"
 
@@ -347,7 +347,7 @@ def test_a_quotation_names_who_said_it_unless_it_was_the_user():
     ],
 )
 def test_a_question_of_the_world_is_not_answered_with_noted(pieces, told):
-    assert list(general(Recorder(pieces=pieces), "Which month has 30 days?", ())) == told
+    assert list(fulfil(Recorder(pieces=pieces), "Which month has 30 days?", ())) == told
 
 
 @pytest.mark.parametrize(

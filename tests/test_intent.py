@@ -34,7 +34,7 @@ from edgemem.stages.generation import (
 )
 from edgemem.stages.intent import (
     BUCKETS,
-    WANTS,
+    CLASSES,
     Intent,
     Want,
     decided,
@@ -210,18 +210,22 @@ def test_to_an_expert_a_text_is_a_task(embedder: Embedder) -> None:
 
 
 def test_a_task_is_sure_though_it_may_be_a_text() -> None:
-    row = np.full(len(WANTS) + 1, -9.0, np.float32)
-    row[WANTS.index("task")], row[WANTS.index("text")], row[WANTS.index("edit")] = 1.0, 1.1, 1.2
-    assert WANTS[decided(row[None])[0][0]] == "text"
+    row = np.full(len(CLASSES) + 1, -9.0, np.float32)
+    row[CLASSES.index("task")], row[CLASSES.index("text")], row[CLASSES.index("edit")] = (
+        1.0,
+        1.1,
+        1.2,
+    )
+    assert CLASSES[decided(row[None])[0][0]] == "text"
 
 
 def test_what_is_not_sure_wants_nothing_and_tells_by_its_own_probability() -> None:
-    unsure, sure = np.full(len(WANTS), 1.0), np.zeros(len(WANTS))
-    sure[WANTS.index("general")] = 9.0
-    unsure[WANTS.index("recall")] = 2.0
+    unsure, sure = np.full(len(CLASSES), 1.0), np.zeros(len(CLASSES))
+    sure[CLASSES.index("general")] = 9.0
+    unsure[CLASSES.index("recall")] = 2.0
     rows = [[*wants, telling] for wants in (unsure, sure) for telling in (-4.0, 0.0)]
     classes, tells = decided(np.array(rows, np.float32))
-    assert [WANTS[c] for c in classes] == [None, None, "general", "general"]
+    assert [CLASSES[c] for c in classes] == [None, None, "general", "general"]
     assert tells.tolist() == [False, True, False, True]
 
 
@@ -253,7 +257,7 @@ def test_only_the_end_of_a_long_message_is_read(embedder: Embedder) -> None:
 
 def test_the_weights_have_a_column_for_each_want_and_one_for_telling() -> None:
     weights = shipped_weights()
-    columns = len(WANTS) + 1
+    columns = len(CLASSES) + 1
     assert weights.words.shape == (BUCKETS, columns) and weights.bias.shape == (columns,)
 
 

@@ -1,4 +1,4 @@
-"""How long ago, how long between, which first: how such a question is taken, and its answer."""
+"""How long ago, how long between, which first, how old: such questions and their answers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,17 @@ from memorykit import quick
 
 from bench.intervals import is_right
 from edgemem import Chat, Memory
-from edgemem.language import Comparison, Event, comparison, days_told, worded
-from edgemem.pipeline.intervals import compared
+from edgemem.language import (
+    Comparison,
+    Event,
+    age_text,
+    births,
+    comparison,
+    days_told,
+    whose_age,
+    worded,
+)
+from edgemem.pipeline.intervals import aged, compared
 from edgemem.results import Evidence
 from edgemem.stages.generation import NOTHING_FOUND
 
@@ -190,3 +199,115 @@ def test_the_bench_scores_the_answer_without_what_stands_below() -> None:
     assert is_right("7 days\n\nSince 3 May 2026.", ["a week", "7 days"])
     assert not is_right("I'm not sure.\n\n- 7 days", ["7 days"])
     assert is_right(NOTHING_FOUND, ["-"])
+
+
+@pytest.mark.parametrize(
+    ("question", "whom"),
+    [
+        ("How old is my aunt Rosa now?", {"aunt", "rosa"}),
+        ("how old am i", {"i"}),
+        ("wait how old am i again lol", {"i"}),
+        ("whats mias age", {"mia"}),
+        ("Mia's age, please?", {"mia"}),
+        ("What age is my dad", {"dad"}),
+        ("What is the age of my house?", {"house"}),
+        ("What age has our Philippa reached?", {"philippa"}),
+        ("How old would the cat be by now?", {"cat"}),
+        ("And my sister Rosalind, what is her age at present?", {"sister", "rosalind"}),
+        ("How old was I then?", None),
+        ("How old will Shona be in June?", None),
+        ("How old do I have to be to vote?", None),
+        ("At what age do children walk?", None),
+        ("How old is she?", None),
+    ],
+)
+def test_a_question_for_a_present_age_names_whose(question: str, whom: set[str] | None) -> None:
+    assert whose_age(question) == whom
+
+
+@pytest.mark.parametrize(
+    ("told", "whom", "age"),
+    [
+        ("My aunt Rosa was born on 3 May 1961.", "aunt", "65"),
+        ("My son Max was born in 2019.", "max", "6 or 7"),
+        ("Dad's birthday is 2 June 1955", "dad", "71"),
+        ("mia turned 7 last week", "mia", "7"),
+        ("Happy birthday to Mia, who turns seven tomorrow", "mia", "7"),
+        ("I turn 40 on 3 June", "i", "40"),
+        ("my 60th is on 3 May", "i", "60"),
+        ("I'm thirty-four", "i", "34 or 35"),
+        ("born in 1994 and already bad knees", "i", "31 or 32"),
+        ("My daughter, Mia, is 7 and Tom is 4.", "mia", "7 or 8"),
+        ("My daughter, Mia, is 7 and Tom is 4.", "tom", "4 or 5"),
+        ("Mia (6) and Tom (9) love it", "tom", "9 or 10"),
+        ("our 12-year-old son Leo broke his arm", "son", "12 or 13"),
+        ("I have a daughter. She is 7.", "daughter", "7 or 8"),
+        ("We got a puppy, ten weeks old", "puppy", "12 months"),
+        ("The house was built in 1920.", "house", "105 or 106"),
+        ("Mia's brother is 9", "mia brother", "9 or 10"),
+        ("theo hes six on tuesday", "theo", "6"),
+        ("I was 38 last Saturday", "i", "38"),
+        ("Au pair starts Monday. Freja, 20, from Aarhus.", "freja", "20 or 21"),
+        ("My father-in-law, Alasdair (b. 1948), is here.", "alasdair", "77 or 78"),
+    ],
+)
+def test_an_age_is_counted_from_when_it_was_told(told: str, whom: str, age: str) -> None:
+    (birth,) = births(told, "2026-01-05T10:00:00", {*whom.split()})
+    assert age_text(birth, date(2026, 11, 20)) == age
+
+
+@pytest.mark.parametrize(
+    ("told", "whom"),
+    [
+        ("Mia's brother is 9", "mia"),
+        ("Mia loves Tom. She is 7.", "tom"),
+        ("My aunt Rosa was born in 1961.", "i"),
+        ("Mia is 30 minutes late", "mia"),
+        ("Mia is 20 % faster", "mia"),
+        ("We had quite the gathering for Mia's seventy-fifth on Thursday", "mia"),
+        ("mias eldest leo hes six on tuesday", "mia"),
+        ("mia from work turned 30 today", "i"),
+        ("Mia and I rattle about in a house which was built in 1908.", "mia"),
+        ("We live at number 30 and Mia is at school.", "mia"),
+        ("Mia is 999", "tom"),
+        ("I'm thirty-four", "ana"),
+    ],
+)
+def test_what_tells_of_another_or_of_no_age_gives_none(told: str, whom: str) -> None:
+    assert births(told, "2026-01-05T10:00:00", {*whom.split()}) == []
+
+
+@given(st.text(), st.text(), st.dates())
+def test_no_text_breaks_the_reading_of_ages(text: str, whom: str, said: date) -> None:
+    for birth in births(f"{text} {whom} is 7, born {text}", f"{said}T10:00:00", {*whom.split()}):
+        assert birth.first <= birth.last
+        age_text(birth, date(2026, 11, 20))
+
+
+AGES = [
+    ("2026-02-03", "My daughter Mia turned 7 on Sunday."),
+    ("2026-02-10", "Our cat Pepper is 4 now."),
+    ("2025-03-30", "Jo's niece Ella is 5."),
+    ("2025-08-09", "Ella from work turned 30 today."),
+]
+
+
+@pytest.mark.parametrize(
+    ("question", "asked_at", "answer"),
+    [
+        ("How old is Mia?", "2027-03-01", "8"),
+        ("How old is my cat?", "2027-03-01", "5 or 6"),
+        ("How old is my cat?", "2026-03-01", None),  # the model quotes what was told lately
+        ("How old is Ella?", "2027-03-01", None),  # one of two
+        ("How old is Jonas?", "2027-03-01", None),
+    ],
+)
+def test_a_chat_tells_how_old_somebody_is_by_now(
+    question: str, asked_at: str, answer: str | None
+) -> None:
+    with quick() as memory:
+        for day, text in AGES:
+            memory.add(text, user_id="me", timestamp=f"{day}T10:00:00+00:00", infer=False)
+        hits = memory.search(question, user_id="me")
+        found = aged(memory, hits, question, f"{asked_at}T10:00:00+00:00")
+    assert (found and found[0]) == answer

@@ -51,6 +51,7 @@ __all__ = [
     "Asked",
     "Mention",
     "asked_days",
+    "asks_only_when",
     "calls_off",
     "ends_weekly",
     "goes_on",
@@ -174,6 +175,7 @@ _HOURS_AND_SUCH = frozenset(NUMBER_WORDS) | frozenset(
     "last booked fixed set moved changed confirmed mean sorry wait actually "
     "later earlier sooner going move moves moving still ok okay lol got".split()
 )
+_CLOCK_WORDS = frozenset("time date late today todays whats know tell say check please".split())
 _CALLED_OFF = re.compile(
     r"\b(?:cancel\w*|called off|postponed|rescheduled|scrapped|(?:fell|fallen|falls) through|"
     r"instead|no longer|any ?more|(?:gave|given|giving) up|quit|packed in|"
@@ -366,6 +368,15 @@ def subjects(text: str) -> set[str]:
     ['meeting', 'team']
     """
     return _without_days(content_words(text)) - _HOURS_AND_SUCH
+
+
+def asks_only_when(question: str) -> bool:
+    """Whether a question for a time or a day names nothing whose time it may be.
+
+    >>> asks_only_when("what time is it"), asks_only_when("what time is swimming")
+    (True, False)
+    """
+    return subjects(question) <= _CLOCK_WORDS
 
 
 def _without_days(said: Iterable[str]) -> set[str]:

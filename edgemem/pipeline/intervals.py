@@ -1,4 +1,4 @@
-"""How long ago, how long between, which first: answers computed from the days of events.
+"""How long ago, how long between, which first, how old: answers computed from days.
 
 The sentence nearest to an event tells its day: the day that the sentence names, else the day on
 which it was said. No language model takes part (bench/LOG.md, 2026-11-30).
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import date
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -24,10 +24,12 @@ from edgemem.results import Evidence, Hit, local_time
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["compared"]
+__all__ = ["aged", "compared"]
 
 _LEAST = 0.45  # nearness from which a sentence tells of an event
 _DATED = 0.1  # added to the nearness of a sentence that names a day
+_FRESH = timedelta(days=120)  # so long an age is quoted as it was told
+_CORRECTED = timedelta(days=730)  # births farther apart are of two people of one name
 _NEARLY = 0.75  # share of the nearest sentence's nearness
 
 
@@ -65,6 +67,44 @@ def compared(
         return None
     evidence = (replace(each.evidence, text=each.sentence) for each in told)
     return answer, tuple(dict.fromkeys(evidence))
+
+
+def aged(
+    memory: Memory, hits: Sequence[Hit], question: str, said_at: str
+) -> tuple[str, tuple[Evidence, ...]] | None:
+    """The answer to a question for somebody's age, and the evidence of it.
+
+    None for any other question, if no memory tells when they were born or how old they were, or if
+    memories disagree so much that they tell of two people. An age told lately is left to the model,
+    which quotes it. hits: of a search for the question. said_at: ISO-8601 time of the question.
+    """
+    asked = language.whose_age(question)
+    if asked is None:
+        return None
+    now = local_time(said_at)
+    today = date.fromisoformat(now[:10])
+    told = [
+        (birth, evidence)
+        for evidence in evidence_of(memory, None, hits)
+        if evidence.when and (said := local_time(evidence.when)) < now
+        for birth in language.births(evidence.text, said, asked)
+    ]
+    if not told:
+        return None
+    told.sort(key=lambda each: each[1].when or "", reverse=True)
+    (first, last), _ = told[0]
+    for birth, _ in told[1:]:
+        if birth.first <= last and first <= birth.last:
+            first, last = max(first, birth.first), min(last, birth.last)
+        elif max(birth.first - last, first - birth.last) > _CORRECTED:
+            return None
+    newest = date.fromisoformat(local_time(told[0][1].when or "")[:10])
+    if first < last and today - newest < _FRESH:
+        return None
+    age = language.age_text(language.Birth(first, last), today)
+    # All that tells it narrows the day of birth; what tells it best is shown.
+    _, best = min(told, key=lambda each: each[0].last - each[0].first)
+    return None if age is None else (age, (best,))
 
 
 def _sentence_telling(

@@ -292,6 +292,8 @@ def clock(
     refers: whether it may be about something that was found: "What time?" is, and "What time is
     it?" is not.
     """
+    if not language.asks_only_when(question):
+        return ()
     asked, told = memory.embedder.embed([question, _now_told(_A_NOW)])
     if asked @ told < (_CLEARLY if refers else _CLOCK):
         return ()

@@ -101,6 +101,8 @@ def without_model(plan: AnswerPlan, instructions: str, *, free: bool) -> str | N
         return generation.DOES_NOTHING_BUT_KEEPS if tells else generation.DOES_NOTHING
     if plan.computed:
         return plan.computed
+    if wants == "source":
+        return generation.quoted(shown) if shown else generation.NO_MEMORY
     if wants == "overview" and shown and not (free and converses):
         return generation.quoted(shown)
     if plan.expert_answer is not None:

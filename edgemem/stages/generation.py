@@ -31,7 +31,17 @@ from edgemem.stages.evidence import day_of, line, own_words, shown_text
 
 __all__ = ["ABOUT_ITSELF", "BEARING", "CHECK_THIS", "DOES_NOTHING", "DOES_NOTHING_BUT_KEEPS"]
 __all__ += ["ERASES_NOTHING", "FOR_A_TEXT", "KEEPS_AND_ERASES_NOTHING", "NEAREST", "NOTHING_FOUND"]
-__all__ += ["NOT_KNOWN", "TOLD", "UNSEEN", "answer", "confirms", "expert_prompt", "expert_target"]
+__all__ += [
+    "NOT_KNOWN",
+    "NO_MEMORY",
+    "TOLD",
+    "TOO_SMALL",
+    "UNSEEN",
+    "answer",
+    "confirms",
+    "expert_prompt",
+    "expert_target",
+]
 __all__ += ["quoted", "reliable", "unsure"]
 
 NOTHING_FOUND = "I don't know: I found no answer to that in my memory."
@@ -56,17 +66,20 @@ DOES_NOTHING = "I can't do that: I only talk and remember."
 DOES_NOTHING_BUT_KEEPS = f"{DOES_NOTHING} I'll keep it in mind, so you can ask me."
 """The answers to a request for a timer, a call or a booking, which a model would claim to do."""
 
+NO_MEMORY = "None of your memories is behind my last answer."
+"""The answer to what the last answer rests on, if no memory is near the question before it."""
+
 CHECK_THIS = "I know little of the world, so check what matters."
 """The caution below a small model's answer from general knowledge: most are wrong."""
 
 _UNSURE = "I'm not sure."
 TOLD = "This is what you told me:"
 BEARING = "This is what you told me that may matter here:"
-FOR_A_TEXT = (
-    "I'm too small a model to write that well. This is what you told me that may go into it:"
-)
+TOO_SMALL = "I'm too small a model to write that well."
+FOR_A_TEXT = f"{TOO_SMALL} This is what you told me that may go into it:"
 NEAREST = "The nearest to it that you told me:"
-"""Heads of quoted memories: as an answer, under advice, in place of a text, under a refusal."""
+"""Heads of quoted memories: as an answer, under advice, in place of a text, under a refusal.
+TOO_SMALL alone replaces a text for which nothing was told, or an edit."""
 _OF_REPLIES = {TOLD: "This is what was said:", NEAREST: "The nearest to it that was said:"}
 """The same heads if an assistant said some of it."""
 

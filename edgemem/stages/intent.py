@@ -23,29 +23,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import ModelError
-from edgemem.language import asks, is_not_to_be_kept, plain, refers_back, sentences
+from edgemem.language import asks, is_not_to_be_kept, is_specific, plain, refers_back, sentences
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.encoder import softmax
 from edgemem.runtime.engine import Engine
 
-__all__ = ["BUCKETS", "STAGE", "TASKS", "TELLS", "WANTS", "Intent", "Want", "Weights", "decided"]
-__all__ += ["expert_prompt", "expert_target", "features", "intent", "may_tell", "only_asks"]
+__all__ = ["BUCKETS", "CLASSES", "REMARK", "STAGE", "TASKS", "TELLS", "Intent", "Want", "Weights"]
+__all__ += [
+    "decided",
+    "expert_prompt",
+    "expert_target",
+    "features",
+    "intent",
+    "may_tell",
+    "only_asks",
+]
 __all__ += ["shipped"]
 
 STAGE: Literal["intent"] = "intent"
 
-Want = Literal["recall", "overview", "task", "text", "edit", "general", "self", "erase", "act"]
+Want = Literal[
+    "recall", "overview", "task", "text", "edit", "general", "self", "erase", "act", "source"
+]
 """recall: a fact of the user's life. overview: much of that life. task: advice that must agree with
 that life. text: words that the user will send or say, which must agree with it too. edit: the last
 answer in another form. general: knowledge of the world. self: about the assistant. erase: that
-something is forgotten, or not kept. act: a deed that no program that only talks can do."""
-WANTS: tuple[Want | None, ...] = (None, *get_args(Want))
+something is forgotten, or not kept. act: a deed that no program that only talks can do. source:
+what the last answer rests on."""
+REMARK: Literal["remark"] = "remark"
+"""A message that wants nothing and tells nothing: "You're right." """
+CLASSES: tuple[Want | Literal["remark"] | None, ...] = (None, *get_args(Want), REMARK)
 """The regression's classes. None: the message only tells something."""
 
 TASKS: tuple[Want, ...] = ("task", "text")
 """The wants whose answers must agree with all that is known of the user."""
 _TELLING = (None, *TASKS)  # these always may tell something: a task says what it is for
-_TASK, _TEXT = (WANTS.index(want) for want in ("task", "text"))
+_TASK, _TEXT = (CLASSES.index(want) for want in ("task", "text"))
+_BY_EXPERT: tuple[Want | None, ...] = (None, *get_args(Want)[:-1])
+"""The classes that an expert has learned too; the regression alone decides the others."""
 _LEAST: dict[Want | None, float] = {"erase": 0.02, "act": 0.01}
 """The least probabilities, by the regression, at which an expert may name a want. A mistake costs
 much: the message is refused, and one that only asks to forget is not kept."""
@@ -66,8 +81,10 @@ _MANY = 8  # sentences of a message; with more, it counts as telling
 _LAST_CHARS = 400  # read of a message: its end says what it wants
 _BEFORE_CHARS = 200
 
-_SURE = 0.5
-"""The least probability of a want at which the regression names it."""
+_SURE, _SURE_REMARK = 0.5, 0.7
+"""The least probabilities at which the regression names a want, and calls a message a remark."""
+_REMARK_TELLS = 0.2
+"""The probability of telling something at which a message is no mere remark."""
 
 BUCKETS = 8192
 """Into how many buckets the n-grams are hashed."""
@@ -84,7 +101,8 @@ FloatArray = NDArray[np.float32]
 class Intent:
     """What a message wants, and whether it may tell something to remember.
 
-    wants: None if it only tells something, or if no want is probable enough. refers: whether it may
+    wants: None if it only tells something, if no want is probable enough, or if it is a mere
+    remark, which tells nothing either. refers: whether it may
     refer to what was said before. doubtful: the expert says general, but the regression recall.
     """
 
@@ -98,8 +116,8 @@ class Intent:
 class Weights:
     """The regression. vector: (dim, n); words: (BUCKETS, n); bias: (n,), all float32.
 
-    The columns give the logits of WANTS, and the last one the logit of telling. embedder: id of the
-    model whose embeddings `vector` is fitted to.
+    The columns give the logits of CLASSES, and the last one the logit of telling. embedder: id of
+    the model whose embeddings `vector` is fitted to.
     """
 
     vector: FloatArray
@@ -122,9 +140,10 @@ def intent(
     """What a message wants. before: what the user said before it in this conversation.
 
     caption: whether it came with images that the model does not see; then it tells, unless it asks.
-    Without an expert the regression decides alone. If the expert fails, the regression decides, and
-    the message counts as telling. Chat spellings are read in their plain form. What says that it is
-    not to be kept tells nothing. Raises what the embedder raises.
+    The regression alone finds remarks and questions for what the last answer rests on; without an
+    expert it decides all. If the expert fails, the regression decides, and the message counts as
+    telling. Chat spellings are read in their plain form. What says that it is not to be kept tells
+    nothing. Raises what the embedder raises.
     """
     text, before = plain(text), plain(before)
     if is_not_to_be_kept(text):
@@ -133,8 +152,10 @@ def intent(
         return Intent(None, tells=True)
     logits = _logits(embedder, text)
     classes, telling = decided(logits[None])
-    by_regression, tells, refers = WANTS[classes[0]], bool(telling[0]), refers_back(text)
-    if not engine.expert(STAGE):
+    by_regression, tells, refers = CLASSES[classes[0]], bool(telling[0]), refers_back(text)
+    if by_regression == REMARK:  # "740*" puts something right
+        return Intent(None, tells=is_specific(text), refers=refers)
+    if by_regression == "source" or not engine.expert(STAGE):
         return Intent(by_regression, tells, refers)
     prompt = expert_prompt(text, before)
     try:
@@ -157,18 +178,19 @@ def _combined(named: str, p_named: float, text: str, logits: FloatArray) -> Want
     that the expert wrote, with the probability p_named; the regression says how the rest of the
     expert's probability is shared. logits: the regression's of the message.
     """
-    by_expert = next((want for want in WANTS if want == named), None)
+    by_expert = next((want for want in _BY_EXPERT if want == named), None)
     if by_expert == "task" and logits[_TEXT] > logits[_TASK]:  # the expert calls both a task
         by_expert = "text"
-    p = softmax(logits[:-1])
+    p = softmax(logits[: len(_BY_EXPERT)])
     if text.rstrip().endswith(_MARKS):
-        p[WANTS.index(None)] *= _MERE_NEWS
+        p[_BY_EXPERT.index(None)] *= _MERE_NEWS
         p /= p.sum()
-    i = WANTS.index(by_expert)
+    i = _BY_EXPERT.index(by_expert)
     p_expert = (1 - p_named) * p / max(1e-6, 1 - p[i])
     p_expert[i] = p_named
     best = int(np.argmax(p_expert * np.sqrt(p)))
-    return WANTS[best] if p[best] >= _LEAST.get(WANTS[best], 0.0) else None
+    want = _BY_EXPERT[best]
+    return want if p[best] >= _LEAST.get(want, 0.0) else None
 
 
 def _has_news(embedder: Embedder, text: str, logits: FloatArray, wants: Want) -> bool:
@@ -192,7 +214,7 @@ def _telling(logits: FloatArray) -> float:
 def only_asks(embedder: Embedder, text: str) -> bool:
     """Whether, by the regression, a message wants something and most likely tells nothing."""
     wants, _ = decided(_logits(embedder, text)[None])
-    return WANTS[wants[0]] is not None and not may_tell(embedder, text)
+    return CLASSES[wants[0]] is not None and not may_tell(embedder, text)
 
 
 def may_tell(embedder: Embedder, text: str) -> bool:
@@ -203,21 +225,24 @@ def may_tell(embedder: Embedder, text: str) -> bool:
 def decided(
     logits: FloatArray, may_tell: float = MAY_TELL
 ) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """The regression's decisions: classes of WANTS, and whether messages may tell; both (n,).
+    """The regression's decisions: classes of CLASSES, and whether messages may tell; both (n,).
 
-    logits: (n, len(WANTS) + 1), the last of telling. A want less probable than _SURE becomes None;
-    for this, task and text count as one want. may_tell: the least probability of telling at which a
-    message that wants something may also tell.
+    logits: (n, len(CLASSES) + 1), the last of telling. What is not sure becomes None, and so does a
+    remark that may tell something; for this, task and text count as one want. may_tell: the least
+    probability of telling at which a message that wants something may also tell.
     """
     p = softmax(logits[:, :-1])
     text = p[:, _TEXT] > p[:, _TASK]
     p[:, _TASK] += p[:, _TEXT]
     p[:, _TEXT] = 0
-    likeliest, sure = p.argmax(axis=1), p.max(axis=1) >= _SURE
+    likeliest, telling = p.argmax(axis=1), 1 / (1 + np.exp(-logits[:, -1]))
+    remarks = likeliest == CLASSES.index(REMARK)
+    sure = p.max(axis=1) >= np.where(remarks, _SURE_REMARK, _SURE)
+    sure &= ~remarks | (telling < _REMARK_TELLS)
     likeliest[(likeliest == _TASK) & text] = _TEXT
-    tells = np.isin(likeliest, [WANTS.index(want) for want in _TELLING])
-    tells |= 1 / (1 + np.exp(-logits[:, -1])) >= may_tell
-    return np.where(sure, likeliest, WANTS.index(None)), tells
+    tells = np.where(remarks, ~sure, telling >= may_tell)
+    tells |= np.isin(likeliest, [CLASSES.index(want) for want in _TELLING])
+    return np.where(sure, likeliest, CLASSES.index(None)), tells
 
 
 def _logits(embedder: Embedder, text: str) -> FloatArray:
@@ -253,9 +278,9 @@ def expert_prompt(text: str, before: str = "") -> str:
 def expert_target(wants: Want | None, *, tells: bool) -> str:
     """The text that an expert answers with, without its end-of-turn token.
 
-    An expert does not separate text from task.
+    An expert separates neither text from task nor a source from the assistant itself.
     """
     if wants is None:
         return f" {TELLS}"
-    wants = "task" if wants == "text" else wants
-    return f" {_BOTH if tells else ''}{wants}"
+    named = {"text": "task", "source": "self"}.get(wants, wants)
+    return f" {_BOTH if tells else ''}{named}"

@@ -26,7 +26,7 @@ from edgemem.runtime.generation import Generation, Options
 from edgemem.stages.evidence import day_of, quotation
 
 __all__ = ["MAX_TOKENS", "NEWS_TOKENS", "NOTED", "NO_IDEA", "TALK", "acknowledge", "converse"]
-__all__ += ["fitting", "general", "small_talk", "system_text", "talk_prompt", "turn_text"]
+__all__ += ["fitting", "fulfil", "small_talk", "system_text", "talk_prompt", "turn_text"]
 
 MAX_TOKENS = 400
 """Most tokens of an instruct model's answer, unless the caller says otherwise."""
@@ -57,8 +57,12 @@ _SMALL_TALK = "You are a friendly companion. Reply in one or two short sentences
 _SMALL_TALK_TOKENS = 64
 NOTED = "Noted."
 """The reply to what the user tells, if no other is probable."""
+_KEEPS = frozenset((NOTED, "Thanks, I've got that now."))
+"""Of the expert's replies those that say that a message is kept; a remark is not."""
+_ALL_RIGHT = "All right."
+"""The reply to a remark in their place."""
 NO_IDEA = "I don't know that."
-"""The answer from general knowledge if the expert replies NOTED, as it has learned only that."""
+"""The answer to a question of general knowledge for which the expert has only NOTED."""
 _SURE = 0.5  # least probability of an expert's reply to what the user tells
 
 
@@ -165,12 +169,12 @@ def small_talk(engine: Engine, text: str, turns: Sequence[Message]) -> Stream:
     return engine.stream(prompt, **options)
 
 
-def general(engine: Engine, text: str, turns: Sequence[Message]) -> Stream:
-    """Small talk that answers from general knowledge. An expert's NOTED becomes NO_IDEA."""
-    return Stream(_never_noted(small_talk(engine, text, turns)))
+def fulfil(engine: Engine, text: str, turns: Sequence[Message], instead: str = NO_IDEA) -> Stream:
+    """Small talk that answers a request. An expert's NOTED is no answer, and becomes `instead`."""
+    return Stream(_never_noted(small_talk(engine, text, turns), instead))
 
 
-def _never_noted(reply: Stream) -> Generator[str, None, Generation | None]:
+def _never_noted(reply: Stream, instead: str) -> Generator[str, None, Generation | None]:
     """The pieces of a reply; a beginning of NOTED is held back until the reply differs from it."""
     said = ""
     try:
@@ -179,28 +183,30 @@ def _never_noted(reply: Stream) -> Generator[str, None, Generation | None]:
             if not NOTED.startswith(said.strip()):
                 yield piece if not NOTED.startswith(before.strip()) else said
         if NOTED.startswith(said.strip()):
-            yield said if said.strip() not in ("", NOTED) else NO_IDEA
+            yield said if said.strip() not in ("", NOTED) else instead
     finally:
         reply.close()
     return reply.result
 
 
-def acknowledge(engine: Engine, text: str) -> Stream:
+def acknowledge(engine: Engine, text: str, *, kept: bool = True) -> Stream:
     """Reply briefly to what the user tells: with an expert's reply if that is probable, else NOTED.
 
     A small model that replies in its own words mixes up who did what, so the expert has learned to
     choose one of a few general replies. Without an expert the reply is one sentence, as a small
     model invents in the second one. No earlier turns are shown, as it mixes up the people in them.
-    Raises ContextOverflow when `text` does not fit.
+    kept: False for a mere remark, to which no reply says that it is kept. Raises ContextOverflow
+    when `text` does not fit.
     """
     reply = small_talk(engine, text, ())
-    return Stream(_probable(reply) if engine.expert(TALK) else _first_sentence(reply))
+    return Stream(_probable(reply, kept) if engine.expert(TALK) else _first_sentence(reply))
 
 
-def _probable(reply: Stream) -> Generator[str, None, Generation]:
+def _probable(reply: Stream, kept: bool) -> Generator[str, None, Generation]:
     """The whole reply if it is probable, else NOTED."""
     said = reply.whole()
     text = said.text if said.log_p >= math.log(_SURE) else NOTED
+    text = text if kept or text not in _KEEPS else _ALL_RIGHT
     yield text
     return replace(said, text=text)
 

@@ -1,0 +1,249 @@
+"""English: how old somebody is, from when they were born or from an age that was told.
+
+A small model quotes an age as it was told, years later, too, and cannot subtract a year of birth.
+
+Knows texts and days; no message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import date, datetime, timedelta
+from itertools import pairwise
+from typing import NamedTuple
+
+from edgemem.language.en import (
+    KIN,
+    NUMBER_WORDS,
+    STOP_WORDS,
+    content_words,
+    same_word,
+    sentences,
+    words,
+)
+from edgemem.language.en_calendar import DAYS, MONTHS
+from edgemem.language.en_dates import earlier
+from edgemem.language.en_days import told_days
+from edgemem.language.en_plain import plain
+from edgemem.language.en_when import counted
+
+__all__ = ["Birth", "age_text", "births", "whose_age"]
+
+_NEAR, _FAR = 16, 60  # characters between a name and the year a house was built, or an age
+_LONGEST = 200  # characters of a question
+_ASKED = re.compile(
+    r"\bhow old(?: is| are| am|['’]s| would| must| has| have| does that make) (?P<a>.+)"
+    r"|\b(?:what|which) age(?: is| are| am|['’]s| has) (?P<b>.+)"
+    r"|\bthe age of (?P<c>.+)"
+    r"|(?!.*the age of)\b(?:what(?:(?: is| are|['’]s) )?|^)(?P<d>[^?.!,]+?)(?:['’]?s)? age\b.*",
+    re.I,
+)
+_NOT_NOW = re.compile(r"\b(?:was|were|will|when|did|had|shall|need|until|turning|to be)\b", re.I)
+_FILLERS = frozenset(
+    "about age again anyway be become by can currently days exactly form get gets getting got has "
+    "have if is know lol make me minute moment much must now nowadays old present please quick "
+    "reached remind right rn roughly say tell that these this time today turned would".split()
+)
+_COUNTS = {word: n for n, word in enumerate(NUMBER_WORDS[:19], 1)}
+_TENS = {word: 10 * n for n, word in enumerate(NUMBER_WORDS[19:27], 2)}
+_N = (
+    rf"(?P<n>\d{{1,3}}|(?:{'|'.join(_TENS)})(?:[- ](?:{'|'.join(NUMBER_WORDS[:9])})\b)?"
+    rf"|{'|'.join(_COUNTS)})"
+)
+_UNIT = r"(?P<unit>year|yr|month|week|day)s?"
+_THINGS = "year|yr|month|week|day|people|minute|hour|pound|euro|dollar"
+_ENDS = r"(?=\W*(?:\Z|[.,;:!?()…]|(?:and|but|now|today|so|already|tomorrow|this|on|in|next)\b))"
+_NTH = r"(?:st|nd|rd|th)"
+_BORN = re.compile(
+    r"\b(?:born|whelped|built|d\.?o\.?b|date of birth|birth ?date)\b(?P<rest>.{0,40})",
+    re.I,
+)
+_BORN_SHORT = re.compile(r"\(b\.")
+_BIRTHDAY = re.compile(r"\b(?:birthday|bday)\b(?=.{0,40}\b(?:19|20)\d\d\b)(?P<rest>.{0,40})", re.I)
+_NO_AGE = rf"(?![\w-]| ?[%:.]\d| (?:{_THINGS})s?\b(?! old))"
+_ON_A_DAY = r"(?= [\w-]+ (?:on|next|last|this|tomorrow|today|yesterday)\b)"
+_TURNS = re.compile(
+    r"\b(?:turn(?P<past>ed)?(?:s|ing)?|(?:will|['’]ll|gonna|going to) be"
+    rf"|(?:is|am|was|are|s?hes|['’](?:s|m|re)){_ON_A_DAY}) {_N}{_NO_AGE}"
+    rf"|\b(?P<nth>\d{{1,3}}){_NTH}(?= (?:birthday|bday|is|was|on)\b)",
+    re.I,
+)
+_IS = re.compile(
+    rf"\b{_N}[- ]?{_UNIT}[- ]?old\b"
+    rf"|\b(?:is|am|are|aged?|['’](?:s|m|re)) (?:only |just |now |already )?"
+    rf"{_N.replace('?P<n>', '?P<bare>')}{_ENDS}"
+    r"|(?<=\w )\((?P<aged>\d{1,2})\)|(?<=[A-Z]\w), (?P<beside>\d{1,2})(?=[,.;])",
+    re.I,
+)
+_YEAR = re.compile(r"\b(?:1[89]|20)\d\d\b")
+_MENTION = re.compile(rf"\b(?:(?P<own>i|my)|(?P<kin>{KIN})|(?P<word>\w+))\b", re.I)
+_POSSESSIVE = re.compile(r"['’]s?\s+")
+_APART = re.compile(r"[\s,(:]*(?:(?:the|is|are|called|named)[\s,]+){0,3}")
+"""What may lie between the names of one person: "my daughter, Mia"."""
+_PRONOUN = re.compile(r"\b(?:he|she|they|it)\b", re.I)
+_SPEAKER = frozenset(("i", "my"))
+_SPEAKER_IN = re.compile(r"(?:i|me)\b", re.I).match
+_IN_MONTHS, _IN_WEEKS = 2, 60  # years, days below which an age is told in months, in weeks
+_NO_NAMES = frozenset(map(str.lower, (*MONTHS, *DAYS))) | STOP_WORDS
+
+
+class Birth(NamedTuple):
+    """The first and the last day on which somebody may have been born, by what was told."""
+
+    first: date
+    last: date
+
+
+def whose_age(question: str) -> set[str] | None:
+    """The words for the one whose present age a question asks for: "i" for the speaker. None if it
+    asks for no such age.
+
+    >>> sorted(whose_age("How old is my aunt Rosa now?")), whose_age("How old was I then?")
+    (['aunt', 'rosa'], None)
+    """
+    text = plain(question).strip()
+    found = _ASKED.search(text) if len(text) <= _LONGEST and not _NOT_NOW.search(text) else None
+    if found is None:
+        return None
+    whom = next(filter(None, found.groups()))
+    if _SPEAKER_IN(whom):
+        return {"i"}
+    asked = {*content_words(whom)} - _FILLERS
+    if not asked:  # "And my sister Rosalind, what is her age?"
+        named = _mentions(text[: found.start()], set())
+        asked = {*named[-1].names} - _SPEAKER if named else asked
+    return asked or None
+
+
+def births(text: str, said_at: str, asked: set[str]) -> list[Birth]:
+    """When somebody was born, by each sentence that tells it or tells an age. said_at: local ISO.
+    asked: the words for that one, as `whose_age` gives them.
+
+    >>> births("My aunt Rosa was born on 3 May 1961.", "2026-01-05T10:00:00", {"rosa"})
+    [Birth(first=datetime.date(1961, 5, 3), last=datetime.date(1961, 5, 3))]
+    """
+    asked = asked - _SPEAKER
+    found = []
+    for before, sentence in pairwise(["", *sentences(_BORN_SHORT.sub("(born", plain(text)))]):
+        for start, end, birth in _told(sentence, datetime.fromisoformat(said_at).date(), said_at):
+            if _is_of(before, sentence, start, end, asked):
+                found.append(birth)
+    return found
+
+
+def _told(sentence: str, said: date, said_at: str) -> Iterator[tuple[int, int, Birth]]:
+    """The births that a sentence tells, each with the characters that tell it."""
+    with suppress(ValueError, OverflowError):  # "aged 999"
+        for found in (*_BORN.finditer(sentence), *_BIRTHDAY.finditer(sentence)):
+            days = [days for days in told_days(f"on{found['rest']}", said_at) if days[0] <= said]
+            if days and (found.re is _BORN or _YEAR.search(found["rest"])):
+                yield *found.span(), Birth(*days[0])
+            elif year := _YEAR.search(found["rest"]):
+                yield *found.span(), Birth(date(int(year[0]), 1, 1), date(int(year[0]), 12, 31))
+        for found in _TURNS.finditer(sentence):
+            n = _number(found["n"] or found["nth"])
+            days = told_days(sentence, said_at)
+            if days:
+                first, last = days[0]
+            elif found["past"]:
+                first, last = earlier(said, 3, "month"), said
+            else:
+                first, last = said, earlier(said, -1, "year")
+            yield *found.span(), Birth(earlier(first, n, "year"), earlier(last, n, "year"))
+        for found in _IS.finditer(sentence):
+            n, unit = (
+                _number(next(filter(None, found.group("n", "bare", "aged", "beside")))),
+                found["unit"] or "year",
+            )
+            unit = {"yr": "year"}.get(unit.lower(), unit.lower())
+            first = earlier(said, n + 1, unit) + timedelta(days=1)
+            yield *found.span(), Birth(first, earlier(said, n, unit))
+
+
+def _number(text: str) -> int:
+    if text.isdecimal():
+        return int(text)
+    tens, _, one = text.lower().replace(" ", "-").partition("-")
+    return _TENS.get(tens, 0) + _COUNTS.get(one or tens, 0)
+
+
+class _Mention(NamedTuple):
+    """Somebody's names where a text names them. head: those after the last possessive."""
+
+    start: int
+    end: int
+    names: tuple[str, ...]
+    head: tuple[str, ...]
+
+
+def _mentions(text: str, asked: set[str]) -> list[_Mention]:
+    """Whom a text names, in order. The speaker's names are "i" or "my". asked: more names."""
+    found: list[_Mention] = []
+    for match in _MENTION.finditer(text):
+        name = match[0].lower()
+        if match["word"] and not (
+            (same_word(name, asked) and name[:-1] not in asked)
+            or (match[0][0].isupper() and name not in _NO_NAMES)
+        ):
+            continue
+        names = tuple(words(name))
+        if found and _POSSESSIVE.fullmatch(text, found[-1].end, match.start()):
+            found[-1] = _Mention(found[-1].start, match.end(), found[-1].names + names, names)
+        elif found and _APART.fullmatch(text, found[-1].end, match.start()):
+            *_, said, head = found[-1]
+            found[-1] = _Mention(found[-1].start, match.end(), said + names, head + names)
+        else:
+            found.append(_Mention(*match.span(), names, names))
+    return found
+
+
+def _is_of(before: str, sentence: str, start: int, end: int, asked: set[str]) -> bool:
+    """Whether the characters [start, end) of a sentence tell of the one who is asked about.
+
+    before: the sentence before it. asked: the words for that one; none for the speaker. It is
+    whoever is named last before these characters, or right after ("our 12-year-old son").
+    """
+    lead, rest = f"{before} {sentence[:start]}", sentence[end:]
+    named, after = _mentions(lead, asked), _mentions(rest, asked)
+    if asked:
+        named = [each for each in named if not _SPEAKER.issuperset(each.names)]
+    if sentence[:end].lower().endswith("old") and after and not rest[: after[0].start].strip():
+        named = after[:1]
+    elif len(named) > 1 and _PRONOUN.search(lead, named[-1].end):
+        return False  # "Mia loves Tom. She is 7."
+    if not named:  # "born in 1994 and already bad knees"
+        return not asked and not after and not sentence[:start].strip()
+    *_, names, head = named[-1]
+    far = start - (named[-1].end - len(before) - 1)
+    if far > (_NEAR if sentence[start:end].lower().startswith("built") else _FAR):
+        return False
+    if not asked:
+        return _SPEAKER.issuperset(names)
+    known = all(same_word(word, {*names}) for word in asked)
+    return known and any(same_word(word, {*head}) for word in asked)
+
+
+def age_text(birth: Birth, today: date) -> str | None:
+    """How old somebody is, as a number of years, or of months or weeks for a child.
+
+    "6 or 7" if the birthday is not known; None if more is unknown.
+
+    >>> age_text(Birth(date(2019, 1, 1), date(2019, 12, 31)), date(2026, 3, 1))
+    '6 or 7'
+    """
+    first, last = _years(birth.last, today), _years(birth.first, today)
+    if first < 0 or last > first + 1:
+        return None
+    if last < _IN_MONTHS:
+        days = (today - birth.first).days, (today - birth.last).days
+        unit, n = ("week", 7) if days[0] < _IN_WEEKS else ("month", 30.44)
+        if days[0] - days[1] > n:
+            return None
+        return counted(int(days[0] // n), unit)
+    return f"{first}" if first == last else f"{first} or {last}"
+
+
+def _years(birth: date, today: date) -> int:
+    return today.year - birth.year - ((today.month, today.day) < (birth.month, birth.day))
