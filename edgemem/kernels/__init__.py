@@ -47,7 +47,7 @@ __all__ += ["BoolArray", "DoubleArray", "FloatArray", "IntArray", "backend", "ba
 __all__ += ["beside", "bm25", "distinct", "dots", "maxsim", "metric_query", "one_blas_thread"]
 __all__ += ["quantize_i8", "rank", "scan_topk", "similarities", "word_features"]
 
-ABI_VERSION = 5
+ABI_VERSION = 6
 """The EDGEMEM_ABI_VERSION of native/include/edgemem.h that this file is written for."""
 
 
