@@ -99,7 +99,6 @@ def open_model(
     n_threads: int,
     n_threads_batch: int | None = None,
     n_gpu_layers: int = 0,
-    flash_attention: bool = False,
     extra_buffers: bool | None = None,
 ) -> tuple[Any, Any]:
     """A model and a context of one sequence.
@@ -120,7 +119,9 @@ def open_model(
     # If the cache held only the sliding window, a prompt could not reuse the beginning that it
     # shares with the last one and still equal a fresh computation.
     params.swa_full = True
-    params.flash_attn_type = int(flash_attention)
+    # With flash attention, logits depend on where a prompt was split, and a reused prefix would not
+    # equal a fresh one.
+    params.flash_attn_type = 0
     params.n_threads = n_threads
     params.n_threads_batch = n_threads_batch or n_threads
     context = lib.llama_init_from_model(model, params)
