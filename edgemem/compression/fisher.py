@@ -122,7 +122,7 @@ def loss_and_gradient(
 
 
 class Model:
-    """A mapped GGUF file and the threads that work on it. One caller at a time; `with` closes it.
+    """A mapped GGUF file and the threads that work on it. One caller at a time; `with` ends them.
 
     adjacent: whether RoPE rotates the numbers 2i and 2i + 1 of a head, or else i and i +
     head_dim / 2. angles: (head_dim / 2,) float64, radians for each position.
@@ -133,11 +133,7 @@ class Model:
         self.path, self._threads = path, threads
         self._file = Tensors(path)
         self.names = self._file.shapes.keys()
-        try:
-            self._read_shape()
-        except BaseException:
-            self._file.close()
-            raise
+        self._read_shape()
         self._pool = ThreadPoolExecutor(threads, "edgemem-fisher")
 
     def __enter__(self) -> Model:
@@ -145,7 +141,6 @@ class Model:
 
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown()
-        self._file.close()
 
     def _read_shape(self) -> None:
         architecture = str(self._file.settings.get("general.architecture"))
