@@ -440,7 +440,8 @@ def _head(model: Model, x: FloatArray, targets: IntArray) -> tuple[FloatArray, F
         logits = model.times(h, E.T)
         new = np.maximum(largest, logits.max(axis=1))
         shrink, largest = np.exp(largest - new), new
-        np.exp(logits - new[:, None], out=logits)
+        logits -= new[:, None]
+        np.exp(logits, out=logits)
         total = total * shrink + logits.sum(axis=1)
         d_h = d_h * shrink[:, None] + model.times(logits, E)
     d_h = d_h / total[:, None] - of_target
