@@ -27,7 +27,7 @@ __all__ = ["FAMILIES", "Model", "fisher", "loss_and_gradient", "sensitivity"]
 
 WINDOW, OVERLAP = 2048, 512  # tokens read at once, and those shared with the previous window
 POSITIONS = 128  # in a block of attention; scores above a block's diagonal are computed in vain
-GATED = 32  # rows of a gated unit that are computed at once and stay in the cache
+GATED = 64  # rows of a gated unit that are computed at once and stay in the cache
 LOGITS = 4096  # columns of logits that are in memory at once
 
 _BASE = (
