@@ -52,7 +52,6 @@ def cases(n: int, rows: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[
         "scan_topk": lambda: (rows, query, K, None),
         "scan_topk_i8": lambda: (quantized, query, K, None, scales),
         "dots": lambda: (rows, positions(), queries),
-        "dots_i8": lambda: (quantized, positions(), queries, scales),
         "quantize_i8": lambda: (rows,),
         "metric_query": lambda: (query, metric.mean, metric.inverse_diagonal, metric.A.T),
         "rank": lambda: (features, weights, 0.0, K),

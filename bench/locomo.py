@@ -40,6 +40,7 @@ from typing import Any, Literal
 from bench import report
 from bench.fit_fusion import gather, hits, leave_one_out, without
 from bench.questions import CATEGORIES, evidence, ingest
+from bench.spread import spread
 from bench.vault import PASSPHRASE
 from corpus.evaluate import together, together_summary
 from corpus.readers import LocomoFile, locomo_file, read_locomo
@@ -50,7 +51,6 @@ from edgemem.memory import Memory
 from edgemem.pipeline.importers import SHARES
 from edgemem.retrieval.search import FEATURES, MATCHES
 from edgemem.retrieval.vectors import Dtype
-from edgemem.training import fleet
 
 
 def ask(memory: Memory, file: LocomoFile, ks: Sequence[int]) -> tuple[list[dict[str, Any]], int]:
@@ -138,7 +138,7 @@ def scored(
     if not apart and ray is None:
         return [score({"files": texts, **how})]
     parts = [{"files": {name: text}, **how} for name, text in texts.items()]
-    return fleet.spread(score, parts, kept, address=ray)
+    return spread(score, parts, kept, address=ray)
 
 
 def run(
@@ -218,10 +218,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--ray", metavar="ADDRESS", help="the same on a cluster, or `local`")
     options = parser.parse_args(argv)
     kept = options.json.with_name(options.json.name + ".parts")
-    spread = {"apart": options.apart, "ray": options.ray}
+    where = {"apart": options.apart, "ray": options.ray}
     if options.answer:
         how = {"source": options.source, "experts": options.experts}
-        parts = scored(options.data, kept, **spread, answer={**how, "most": options.sample})
+        parts = scored(options.data, kept, **where, answer={**how, "most": options.sample})
         summary, rows = together_summary(parts, **how)
         report.write(options.json, summary | {"peak_rss_mb": report.peak_rss_mb()}, rows)
         return
@@ -235,7 +235,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         loo=options.leave_one_out,
         ablation=options.ablation,
         kept=kept,
-        **spread,
+        **where,
     )
     report.write(options.json, summary, rows)
 

@@ -3,9 +3,9 @@
     python -m bench.tuned [--seconds 20] [--json OUT]
 
 Everything is measured in one run. Rows: the speed of each form (the source is the bundled Q4_1)
-with one thread and with all, separately for prefill and decoding, with and without flash attention;
-the quality of each form on a fixed text (mean log p of the text's tokens, and how often the form's
-likeliest token is the source's); two threads that share one engine's lock, against one engine each.
+with one thread and with all, separately for prefill and decoding; the quality of each form on a
+fixed text (mean log p of the text's tokens, and how often the form's likeliest token is the
+source's); two threads that share one engine's lock, against one engine each.
 The summary has the cost of decoding with a JSON schema.
 """
 
@@ -46,20 +46,18 @@ CALLS = 4
 
 
 @contextmanager
-def forms(*names: str) -> Iterator[dict[str, Path]]:
-    """The model files by name: the source, and a new temporary file of each form."""
+def forms() -> Iterator[dict[str, Path]]:
+    """The model files by name: the source, and a new temporary file in Q8_0."""
     source = models.find(models.DEFAULT_LLM)
     with tempfile.TemporaryDirectory() as folder:
-        files = {"source": source}
-        for name in names:
-            files[name] = Path(folder) / f"{name}.gguf"
-            tune.requantise(source, files[name], name)
-        yield files
+        made = Path(folder) / "q8_0.gguf"
+        tune.requantise(source, made)
+        yield {"source": source, "q8_0": made}
 
 
 def prefill_ratio_tuned(tokens: int = 512, seconds: float = 20.0) -> float:
     """Prefill speed of Q8_0 divided by the bundled file's: two threads, medians of one run."""
-    with forms("q8_0") as files:
+    with forms() as files:
         source, tuned = tune.measure(
             files, [2], prefill_tokens=tokens, decode_tokens=1, budget_s=seconds
         )
@@ -172,18 +170,10 @@ def two_threads(n_engines: int, n_threads_batch: int) -> float:
 
 
 def speed_rows(files: dict[str, Path], seconds: float) -> list[dict[str, Any]]:
-    rows = []
-    for flash in (False, True):
-        speeds = tune.measure(
-            files,
-            sorted({1, cores()}),
-            prefill_tokens=150,
-            decode_tokens=15,
-            budget_s=seconds,
-            flash_attention=flash,
-        )
-        rows += [{"what": "speed", "flash_attention": flash, **asdict(speed)} for speed in speeds]
-    return rows
+    speeds = tune.measure(
+        files, sorted({1, cores()}), prefill_tokens=150, decode_tokens=15, budget_s=seconds
+    )
+    return [{"what": "speed", **asdict(speed)} for speed in speeds]
 
 
 def context_rows(rounds: int = 3) -> list[dict[str, Any]]:
@@ -206,7 +196,7 @@ def main() -> None:
     parser = report.parser("tuned", __doc__, to_file=False)
     parser.add_argument("--seconds", type=float, default=20.0, help="for each measure of speed")
     arguments = parser.parse_args()
-    with forms(*tune.FORMS) as files:
+    with forms() as files:
         rows = [*quality_rows(files), *speed_rows(files, arguments.seconds), *context_rows()]
     with Engine.load(tuned=False) as engine:
         overhead = grammar_overhead(engine)

@@ -249,70 +249,6 @@ static void word_features(Array<const int64_t, 2> around, Array<const int64_t, 1
     });
 }
 
-static void softmax_causal(Array<float, 2> scores, int64_t group, int64_t first, int32_t isa) {
-    const int64_t keys = columns_of(scores), window = keys;  // a position sees all before it
-    run([&] {
-        return edgemem_softmax_causal(scores.data(), rows_of(scores), keys, group, first, window,
-                                      isa);
-    });
-}
-
-static void softmax_backward(Array<const float, 2> p, Array<float, 2> d, int32_t isa) {
-    need(rows_of(d) == rows_of(p) && columns_of(d) == columns_of(p), "d does not fit p");
-    run([&] {
-        return edgemem_softmax_backward(p.data(), d.data(), rows_of(p), columns_of(p), isa);
-    });
-}
-
-static void rms_norm(Array<const float, 2> x, Array<const float, 1> weight, float eps, int32_t isa,
-                     Array<float, 2> out, Array<float, 1> inverse, Array<uint16_t, 2> halves) {
-    const int64_t n = rows_of(x), size = columns_of(x);
-    need(rows_of(weight) == size && rows_of(out) == n && columns_of(out) == size &&
-             rows_of(inverse) == n && rows_of(halves) == n && columns_of(halves) == size,
-         "weight, out, inverse or halves do not fit x");
-    run([&] {
-        return edgemem_rms_norm(x.data(), weight.data(), n, size, eps, isa, out.data(),
-                                inverse.data(), halves.data());
-    });
-}
-
-static void rms_norm_backward(Array<const float, 2> d_out, Array<const uint16_t, 2> halves,
-                              Array<const float, 1> weight, Array<const float, 1> inverse,
-                              int32_t isa, Array<float, 2> dx) {
-    const int64_t n = rows_of(dx), size = columns_of(dx);
-    need(rows_of(d_out) == n && columns_of(d_out) == size && rows_of(halves) == n &&
-             columns_of(halves) == size && rows_of(weight) == size && rows_of(inverse) == n,
-         "d_out, halves, weight or inverse do not fit dx");
-    run([&] {
-        return edgemem_rms_norm_backward(d_out.data(), halves.data(), weight.data(),
-                                         inverse.data(), n, size, isa, dx.data());
-    });
-}
-
-static void gated(Array<const float, 2> gate_up, int32_t isa, Array<float, 2> out,
-                  Array<uint16_t, 2> halves) {
-    const int64_t n = rows_of(out), size = columns_of(out);
-    need(rows_of(gate_up) == n && columns_of(gate_up) == 2 * size && rows_of(halves) == n &&
-             columns_of(halves) == 2 * size,
-         "out or halves do not fit gate_up");
-    run([&] {
-        return edgemem_gated(gate_up.data(), n, size, EDGEMEM_SILU, isa, out.data(),
-                             halves.data());
-    });
-}
-
-static void gated_backward(Array<const uint16_t, 2> halves, Array<const float, 2> d_out,
-                           int32_t isa, Array<float, 2> d_gate_up) {
-    const int64_t n = rows_of(d_out), size = columns_of(d_out);
-    need(rows_of(halves) == n && columns_of(halves) == 2 * size && rows_of(d_gate_up) == n &&
-             columns_of(d_gate_up) == 2 * size,
-         "halves or d_gate_up do not fit d_out");
-    run([&] {
-        return edgemem_gated_backward(halves.data(), d_out.data(), n, size, EDGEMEM_SILU, isa,
-                                      d_gate_up.data());
-    });
-}
-
 // How an argument is read. No array is converted, because an output would then be written to a
 // temporary copy and lost.
 template <typename T>
@@ -347,10 +283,4 @@ NB_MODULE(_native, m) {
     define(m, "maxsim_i8", maxsim_i8);
     define(m, "beside", beside);
     define(m, "word_features", word_features);
-    define(m, "softmax_causal", softmax_causal);
-    define(m, "softmax_backward", softmax_backward);
-    define(m, "rms_norm", rms_norm);
-    define(m, "rms_norm_backward", rms_norm_backward);
-    define(m, "gated", gated);
-    define(m, "gated_backward", gated_backward);
 }

@@ -17,6 +17,7 @@ from edgemem.compression.compress import (
     Compressed,
     Scores,
     Span,
+    compress,
     relevance,
     self_information,
     sentence_texts,
@@ -38,12 +39,12 @@ def flat(text: str) -> Scores:
     return Scores(offsets, np.ones(len(offsets), np.float32), "flat")
 
 
-def compressed(context: Any = CHAT, question: str = "", **more: Any) -> Compressed:
+def compressed(context: str | list[str] = CHAT, **more: Any) -> Compressed:
     """Without a model."""
     given = {"tokenizer": estimated_tokens, "scorer": flat, **more}
     if "target_token" not in given:
         given.setdefault("rate", 0.5)
-    return compress_prompt(context, question, **given)
+    return compress([context] if isinstance(context, str) else context, **given)
 
 
 @pytest.fixture

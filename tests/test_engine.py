@@ -1,11 +1,9 @@
 """The engine on the bundled model: text, prefixes, threads, stops and limits."""
 
-import itertools
 import json
 import math
 import random
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -179,9 +177,8 @@ def test_the_window_can_be_filled_to_the_last_token(small):
     "options",
     [
         {"max_tokens": 0}, {"temperature": -1}, {"temperature": math.nan}, {"top_p": 0},
-        {"top_p": 1.5}, {"repeat_penalty": 0}, {"stop": ("",)}, {"deadline_s": 0},
-        {"deadline_s": math.nan}, {"seed": -1}, {"schema": {"type": "no such type"}},
-        {"schema": {"$ref": "#/nowhere"}},
+        {"top_p": 1.5}, {"repeat_penalty": 0}, {"stop": ("",)}, {"seed": -1},
+        {"schema": {"type": "no such type"}}, {"schema": {"$ref": "#/nowhere"}},
     ],
 )  # fmt: skip
 def test_a_bad_argument_is_named(engine, options):
@@ -190,9 +187,7 @@ def test_a_bad_argument_is_named(engine, options):
 
 
 @pytest.mark.parametrize("digits", [400, 5000])  # more than 4,300 cannot be written out
-@pytest.mark.parametrize(
-    "name", ["max_tokens", "temperature", "top_p", "repeat_penalty", "deadline_s"]
-)
+@pytest.mark.parametrize("name", ["max_tokens", "temperature", "top_p", "repeat_penalty"])
 def test_a_number_larger_than_any_float_is_refused_in_words(name, digits):
     with pytest.raises(EdgememError, match=r"too long to show|1000000"):
         check_length(9, Request(**{name: 10**digits}).max_tokens or 0, 2048)
@@ -404,23 +399,11 @@ def test_prompts_are_made_while_another_thread_generates(engine):
     stream.close()
 
 
-def test_should_stop_or_a_deadline_ends_the_answer_and_its_text_is_kept(engine, monkeypatch):
-    asked, clock = iter([False] * 3 + [True]), itertools.count()
+def test_should_stop_ends_the_answer_and_its_text_is_kept(engine):
+    asked = iter([False] * 3 + [True])
     stopped = engine.generate(STORY, max_tokens=30, should_stop=lambda: next(asked))
-    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    late = engine.generate(STORY, max_tokens=30, deadline_s=3.5)
     assert (stopped.finish_reason, stopped.completion_tokens) == ("cancelled", 3)
-    assert (late.finish_reason, late.completion_tokens) == ("deadline", 3)
-    assert engine.generate(STORY, max_tokens=3).text == late.text == stopped.text
-
-
-def test_a_deadline_passes_while_another_thread_has_the_engine(engine):
-    stream = engine.stream(STORY, max_tokens=5)
-    next(stream)
-    with ThreadPoolExecutor(1) as pool:
-        late = pool.submit(engine.generate, STORY, deadline_s=0.01).result(timeout=60)
-    stream.close()
-    assert (late.text, late.completion_tokens, late.finish_reason) == ("", 0, "deadline")
+    assert engine.generate(STORY, max_tokens=3).text == stopped.text
 
 
 def test_a_long_prompt_is_given_up_between_its_batches(random_llama, logits_seen):

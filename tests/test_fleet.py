@@ -13,6 +13,7 @@ import pytest
 from clikit import Run
 from locomokit import write_locomo
 
+from bench.spread import spread
 from edgemem.errors import ConfigError, EdgememError, InputError
 from edgemem.training import fleet
 
@@ -60,7 +61,7 @@ def test_work_is_spread_over_processes_and_a_killed_one_is_replaced(
     address: str, tmp_path: Path
 ) -> None:
     (tmp_path / "sign").write_text("die")
-    found = fleet.spread(halved, items(tmp_path), tmp_path / "kept", address=address)
+    found = spread(halved, items(tmp_path), tmp_path / "kept", address=address)
     assert [r["half"] for r in found] == [0, 0.5, 1, 1.5]
     assert os.getpid() not in {r["by"] for r in found}
     assert not (tmp_path / "kept").exists()
@@ -73,11 +74,11 @@ def test_what_was_done_before_a_stop_is_not_done_again(
     at = address if where == "cluster" else None
     (tmp_path / "sign").write_text("fail")
     with pytest.raises(InputError, match="an odd conversation"):
-        fleet.spread(halved, items(tmp_path), tmp_path / "kept", address=at)
+        spread(halved, items(tmp_path), tmp_path / "kept", address=at)
     # A cluster may have computed more than was kept when the error came.
     kept = [json.loads(f.read_text())["half"] * 2 for f in (tmp_path / "kept").glob("*.json")]
     (tmp_path / "log").write_text("")
-    found = fleet.spread(halved, items(tmp_path), tmp_path / "kept", address=at)
+    found = spread(halved, items(tmp_path), tmp_path / "kept", address=at)
     after = (tmp_path / "log").read_text().split()
     assert [r["half"] for r in found] == [0, 0.5, 1, 1.5]
     assert "2" in after and not {f"{n:.0f}" for n in kept} & set(after)
@@ -95,8 +96,8 @@ def test_locomos_figures_on_a_cluster_are_those_of_one_store_after_another(
     (tmp_path / "conv-1.json").write_text(json.dumps(other))
     files = sorted(tmp_path.glob("*.json"))
     here, rows = run(files, [1, 5], apart=True, kept=tmp_path / "kept")
-    there, spread = run(files, [1, 5], apart=True, kept=tmp_path / "kept", ray=address)
-    assert spread == rows and here["n"] == 4
+    there, distributed = run(files, [1, 5], apart=True, kept=tmp_path / "kept", ray=address)
+    assert distributed == rows and here["n"] == 4
     timed = ("_ms_", "per_s", "peak")
     assert {k: v for k, v in there.items() if not any(t in k for t in timed)} == {
         k: v for k, v in here.items() if not any(t in k for t in timed)

@@ -39,8 +39,6 @@ CHAINS = {
     "wanted": ints(0, 0)[None], "columns": 1, "offset": 0.0, "scale": 1.0, "limit": 9.0,
 }  # fmt: skip
 INT8 = {"rows": one(3, 4, dtype=np.int8), "scales": one(3)}
-HALVES = one(2, 6, dtype=np.uint16)
-NORM = {"weight": one(6), "inverse": one(2), "halves": HALVES}
 
 # Of each kernel: arguments that it takes, and changes to them with the words that refuse each.
 REFUSED = {
@@ -207,31 +205,6 @@ REFUSED = {
             ({"offsets": ints(-1, 2)}, "offsets are -1 to 2"),
             ({"rows": one(2, 4)}, "rows must be a 2-d int8 array"),
         ],
-    ),
-    "softmax_causal": (
-        {"scores": one(2, 3), "group": 1, "first": 0},
-        [
-            ({"scores": np.ones((2, 3))}, "scores must be a 2-d float32 array, not 2-d float64"),
-            ({"group": 0}, "group is 0; it must be 1 or more"),
-            ({"first": -1}, "first is -1; it must be 0 or more"),
-            ({"first": 2}, "the last row is position 3; there are 3 keys"),
-        ],
-    ),
-    "softmax_backward": (
-        {"p": one(2, 6), "d": one(2, 6)},
-        [({"d": one(2, 5)}, "d has shape (2, 5); (2, 6) is needed")],
-    ),
-    "gated": (
-        {"gate_up": one(2, 6), "out": one(2, 3), "halves": HALVES},
-        [({"halves": HALVES[:, :4].copy()}, "halves has shape (2, 4); (2, 6) is needed")],
-    ),
-    "rms_norm": (
-        {"x": one(2, 6), "out": one(2, 6), "eps": 1e-5, **NORM},
-        [({"weight": one(3)}, "weight has shape (3,); (6,) is needed")],
-    ),
-    "rms_norm_backward": (
-        {"d_out": one(2, 6), "dx": one(2, 6), **NORM},
-        [({"halves": HALVES[:1]}, "halves has shape (1, 6); (2, 6) is needed")],
     ),
 }  # fmt: skip
 CASES = [

@@ -47,7 +47,7 @@ def build(request, tmp_path_factory):
     yield run
 
 
-@pytest.mark.parametrize("program", ["abi_test", "metric_test", "candidates_test", "layers_test"])
+@pytest.mark.parametrize("program", ["abi_test", "metric_test", "candidates_test"])
 def test_every_function_and_error_of_the_abi(build, program):
     assert build(f"tests/{program}.c").startswith("ok ")
 

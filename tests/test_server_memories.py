@@ -161,7 +161,7 @@ class WithAdapters(FakeEngine):
     bound: tuple[str, dict[str, float]] | None = None
 
     def adapters(self) -> tuple[Adapter, ...]:
-        return tuple(Adapter(n, Path(f"{n}.gguf"), 1.0, 10, "0") for n in ("first", "second"))
+        return tuple(Adapter(n, Path(f"{n}.gguf"), 10, "0") for n in ("first", "second"))
 
     def bind(self, stage: str, scales: dict[str, float]) -> None:
         self.bound = stage, scales

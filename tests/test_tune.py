@@ -13,7 +13,7 @@ from clikit import Run
 from edgemem import cachefile
 from edgemem.cli import admin, output
 from edgemem.config import load_settings
-from edgemem.errors import InputError, ModelError
+from edgemem.errors import ModelError
 from edgemem.runtime import models, tune
 from edgemem.runtime.engine import Engine
 from edgemem.runtime.tune import Speed, Tuning, choose, stored
@@ -84,13 +84,8 @@ def test_a_form_has_the_same_bytes_whatever_the_threads(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
     monkeypatch.setattr(tune, "cores", lambda: threads)
-    tune.requantise(source, tmp_path / "new.gguf", "q8_0")
+    tune.requantise(source, tmp_path / "new.gguf")
     assert models.sha256_of(tmp_path / "new.gguf") == Q8_0_SHA256
-
-
-def test_an_unknown_form_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="form is 'q5_0'; it must be one of q8_0, q4_0"):
-        tune.requantise(tmp_path / "a", tmp_path / "b", "q5_0")
 
 
 @pytest.mark.models
@@ -98,7 +93,7 @@ def test_what_llama_cannot_read_or_write_is_a_model_error(source: Path, tmp_path
     (tmp_path / "none.gguf").write_bytes(b"no model")
     for given, target in ((tmp_path / "none.gguf", tmp_path / "a"), (source, tmp_path / "b" / "c")):
         with pytest.raises(ModelError, match=r"llama.cpp could not write .* as q8_0 to"):
-            tune.requantise(given, target, "q8_0")
+            tune.requantise(given, target)
 
 
 # -- storing and using ---------------------------------------------------------------------------
@@ -184,7 +179,7 @@ def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path
 
     def prepare(measured: list[Speed]) -> Path:
         monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path))
-        monkeypatch.setattr(tune, "requantise", lambda a, b, form: b.write_bytes(b"tuned"))
+        monkeypatch.setattr(tune, "requantise", lambda a, b: b.write_bytes(b"tuned"))
         monkeypatch.setattr(tune, "measure", lambda *a, **k: measured)
         return tmp_path
 

@@ -96,7 +96,6 @@ def compress_prompt(
     keep: Sequence[str | Span] = (),
     engine: Engine | None = None,
     embedder: Embedder | None = None,
-    scorer: Callable[[str], Scores] | None = None,
     tokenizer: Tokenize | None = None,
 ) -> Compressed:
     """The most informative part of a context, in its order, within a token budget.
@@ -105,22 +104,21 @@ def compress_prompt(
     context is to answer; sentences near to it are kept first. Give either target_token, the most
     tokens of the result, or rate, the share of the context's tokens, above 0 and at most 1. keep:
     texts that are kept wherever they occur, or spans. engine, embedder: None loads the default ones
-    for this call alone. scorer: scores the tokens. None: with a question, the relevance to it alone
-    decides; without one, `fdtd` scores them under the engine's model. tokenizer: the receiving
-    model's (runtime/embedder.py); None is the engine's.
+    for this call alone. With a question the relevance to it alone decides; without one, `fdtd`
+    scores the tokens under the engine's model. tokenizer: the receiving model's
+    (runtime/embedder.py); None is the engine's.
     Raises InputError on a bad budget, a `keep` that the context lacks or that exceeds the budget,
     or half of a surrogate pair; ModelNotFound or ModelError from the models.
     """
     asked = bool(question.strip())
     with ExitStack() as loaded:
-        if engine is None and (tokenizer is None or (scorer is None and not asked)):
+        if engine is None and (tokenizer is None or not asked):
             from edgemem.runtime.engine import Engine
 
             engine = loaded.enter_context(Engine.load())
-        if engine is not None:
-            tokenizer = tokenizer or engine.token_offsets
-            scorer = scorer or (None if asked else partial(fdtd, engine))
-        assert tokenizer is not None
+        if tokenizer is None:
+            assert engine is not None
+            tokenizer = engine.token_offsets
 
         def near(layout: Layout) -> FloatArray:
             from edgemem.runtime.embedder import Embedder
@@ -132,7 +130,7 @@ def compress_prompt(
             tokenizer,
             target_token=target_token,
             rate=rate,
-            scorer=scorer,
+            scorer=None if asked or engine is None else partial(fdtd, engine),
             relevance=near if asked else None,
             keep=keep,
         )

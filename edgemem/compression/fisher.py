@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgemem import kernels
 from edgemem.errors import ModelError
 from edgemem.kernels import FloatArray, IntArray, one_blas_thread
 from edgemem.runtime.llama import Tensors
@@ -28,6 +27,7 @@ __all__ = ["FAMILIES", "Model", "fisher", "loss_and_gradient", "sensitivity"]
 
 WINDOW, OVERLAP = 2048, 512  # tokens read at once, and those shared with the previous window
 POSITIONS = 128  # in a block of attention; scores above a block's diagonal are computed in vain
+GATED = 64  # rows of a gated unit that are computed at once and stay in the cache
 LOGITS = 4096  # columns of logits that are in memory at once
 
 _BASE = (
@@ -97,19 +97,22 @@ def sensitivity(model: Model, tokens: Sequence[int], loss_from: int = 1) -> Floa
 def loss_and_gradient(
     model: Model, embeddings: FloatArray, tokens: IntArray, loss_from: int = 1
 ) -> tuple[FloatArray, FloatArray]:
-    """The loss of each token but the first, and the gradient of their sum from `loss_from` on.
+    """The losses of the tokens from `loss_from` on, and the gradient of their sum.
 
     embeddings: (n, dim) float32, the model's input in place of the tokens; tokens: (n,) int64, the
-    targets. loss_from: a position >= 1, the first whose loss is in the sum.
-    Returns −log p(token | those before it) (n - 1,) float32 in nats, and the gradient of the
-    embeddings (n, dim) float32. Cost: three multiply-adds for each weight and token, and O(n²) for
-    attention.
+    targets. loss_from: the position of the first loss, at least 1.
+    Returns −log p(token | those before it) (n - loss_from,) float32 in nats, and the gradient of
+    the embeddings (n, dim) float32. Cost: three multiply-adds for each weight and token, and O(n²)
+    for attention.
     """
     inputs = [embeddings]
     with one_blas_thread():  # rows are split among our threads
         for layer in range(model.layers):
             inputs.append(_Layer(model, layer, inputs[-1]).output())
-        losses, dx = _head(model, inputs.pop(), tokens[1:], loss_from - 1)
+        dx = np.zeros_like(embeddings)
+        losses, dx[loss_from - 1 : -1] = _head(
+            model, inputs.pop()[loss_from - 1 : -1], tokens[loss_from:]
+        )
         for layer in reversed(range(model.layers)):
             dx = _Layer(model, layer, inputs.pop()).backward(dx)
     return losses, dx
@@ -119,7 +122,7 @@ def loss_and_gradient(
 
 
 class Model:
-    """A mapped GGUF file and the threads that work on it. One caller at a time; `with` closes it.
+    """A mapped GGUF file and the threads that work on it. One caller at a time; `with` ends them.
 
     adjacent: whether RoPE rotates the numbers 2i and 2i + 1 of a head, or else i and i +
     head_dim / 2. angles: (head_dim / 2,) float64, radians for each position.
@@ -130,11 +133,7 @@ class Model:
         self.path, self._threads = path, threads
         self._file = Tensors(path)
         self.names = self._file.shapes.keys()
-        try:
-            self._read_shape()
-        except BaseException:
-            self._file.close()
-            raise
+        self._read_shape()
         self._pool = ThreadPoolExecutor(threads, "edgemem-fisher")
 
     def __enter__(self) -> Model:
@@ -142,7 +141,6 @@ class Model:
 
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown()
-        self._file.close()
 
     def _read_shape(self) -> None:
         architecture = str(self._file.settings.get("general.architecture"))
@@ -199,9 +197,11 @@ class Model:
         """Run work(0) … work(count - 1) in several threads."""
         list(self._pool.map(work, range(count)))
 
-    def over_rows(self, work: Callable[[slice], object], rows: int) -> None:
-        """Run work(slice) on slices of all rows, one for each thread."""
-        step = max(16, -(-rows // self._threads))
+    def over_rows(
+        self, work: Callable[[slice], object], rows: int, step: int | None = None
+    ) -> None:
+        """Run work(slice) on slices of all rows, of `step` rows or else one for each thread."""
+        step = step or max(16, -(-rows // self._threads))
         self.each(lambda i: work(slice(i * step, min((i + 1) * step, rows))), -(-rows // step))
 
     def times(self, x: FloatArray, matrix: FloatArray) -> FloatArray:
@@ -218,24 +218,39 @@ class Model:
         """A tensor's rows from `first` on, at most `rows` of them: (m, columns) float32."""
         all_rows, columns = self._file.shapes[name]
         out = np.empty((min(rows or all_rows, all_rows - first), columns), np.float32)
-        self.over_rows(lambda t: self._file.read(name, out[t], first + t.start), len(out))
+        self._unpack(name, out, first)
         return out
+
+    def tensors(self, names: Sequence[str]) -> FloatArray:
+        """Tensors with the same columns, one below the other, float32."""
+        ends = np.cumsum([self._file.shapes[name][0] for name in names]).tolist()
+        out = np.empty((ends[-1], self._file.shapes[names[0]][1]), np.float32)
+        for name, start, end in zip(names, [0, *ends], ends, strict=False):
+            self._unpack(name, out[start:end], 0)
+        return out
+
+    def _unpack(self, name: str, out: FloatArray, first: int) -> None:
+        self.over_rows(lambda t: self._file.read(name, out[t], first + t.start), len(out))
 
 
 # -- forward and back ------------------------------------------------------------------------------
 
 
 class _Normed:
-    """y = x / rms(x) · weight, row by row, and what the backward pass needs."""
+    """y = x / rms(x) · weight, row by row (Zhang and Sennrich 2019, eq. 4, with eps), and back."""
 
     def __init__(self, x: FloatArray, weight: FloatArray, eps: float) -> None:
-        self._weight, self.y = weight, np.empty(x.shape, np.float32)
-        self._inverse, self._halves = np.empty(len(x), np.float32), np.empty(x.shape, np.uint16)
-        kernels.rms_norm(x, weight, eps, self.y, self._inverse, self._halves)
+        self._x, self._weight = x, weight
+        mean = np.einsum("ij,ij->i", x, x) / np.float32(x.shape[1])
+        self._inverse = 1 / np.sqrt(mean + np.float32(eps))[:, None]
+        self.y = x * self._inverse
+        self.y *= weight
 
     def backward(self, dy: FloatArray) -> FloatArray:
-        dx = np.zeros_like(dy)
-        kernels.rms_norm_backward(dy, self._halves, self._weight, self._inverse, dx)
+        dx = dy * self._weight
+        along = np.einsum("ij,ij->i", dx, self._x)[:, None] / np.float32(dx.shape[1])
+        dx -= self._x * (along * self._inverse**2)
+        dx *= self._inverse
         return dx
 
 
@@ -244,7 +259,7 @@ class _Layer:
 
     def __init__(self, model: Model, layer: int, x: FloatArray) -> None:
         def matrix(*names: str) -> FloatArray:
-            return np.concatenate([model.tensor(f"blk.{layer}.{name}") for name in names])
+            return model.tensors([f"blk.{layer}.{name}" for name in names])
 
         def normed(name: str, x: FloatArray) -> _Normed:
             return _Normed(x, matrix(f"{name}.weight")[0], model.eps)
@@ -260,10 +275,9 @@ class _Layer:
         self._middle = x + model.times(self._attention.output(), self._W_o.T)
         self._ffn_in = normed("ffn_norm", self._middle)
         self._W_gate_up = matrix("ffn_gate.weight", "ffn_up.weight")
-        gate_up = model.times(self._ffn_in.y, self._W_gate_up.T)
-        self._gates = np.empty(gate_up.shape, np.uint16)
-        self._gated = gated = np.empty((len(x), gate_up.shape[1] // 2), np.float32)
-        model.over_rows(lambda t: kernels.gated(gate_up[t], gated[t], self._gates[t]), len(x))
+        self._gate_up = model.times(self._ffn_in.y, self._W_gate_up.T)
+        self._gated = np.empty((len(x), self._gate_up.shape[1] // 2), np.float32)
+        model.over_rows(self._gate, len(x), GATED)
         self._W_down = matrix("ffn_down.weight")
 
     def output(self) -> FloatArray:
@@ -272,13 +286,35 @@ class _Layer:
     def backward(self, d_out: FloatArray) -> FloatArray:
         """The gradient of the layer's input from that of its output, both (n, dim)."""
         times = self._model.times
-        d_gated, d_gate_up = times(d_out, self._W_down), np.empty(self._gates.shape, np.float32)
-        self._model.over_rows(
-            lambda t: kernels.gated_backward(self._gates[t], d_gated[t], d_gate_up[t]), len(d_out)
-        )
-        d_middle = d_out + self._ffn_in.backward(times(d_gate_up, self._W_gate_up))
+        d_gated = times(d_out, self._W_down)
+        self._model.over_rows(lambda t: self._gate_backward(t, d_gated[t]), len(d_out), GATED)
+        d_middle = d_out + self._ffn_in.backward(times(self._gate_up, self._W_gate_up))
         d_qkv = self._attention.backward(times(d_middle, self._W_o))
         return d_middle + self._attention_in.backward(times(d_qkv, self._W_qkv))
+
+    def _gate(self, rows: slice) -> None:
+        """SiLU(gate) · up, with SiLU(x) = x · σ(x): Shazeer 2020, eq. 6."""
+        gate, up = np.split(self._gate_up[rows], 2, axis=1)
+        np.multiply(gate, _sigmoid(gate), out=self._gated[rows])
+        self._gated[rows] *= up
+
+    def _gate_backward(self, rows: slice, d: FloatArray) -> None:
+        """Replaces gate and up by their gradients. d: that of the gated unit."""
+        gate, up = np.split(self._gate_up[rows], 2, axis=1)
+        share = _sigmoid(gate)
+        silu = gate * share
+        d_gate = share + silu
+        d_gate -= silu * share
+        d_gate *= up
+        np.multiply(d_gate, d, out=gate)
+        np.multiply(silu, d, out=up)
+
+
+def _sigmoid(x: FloatArray) -> FloatArray:
+    with np.errstate(over="ignore"):
+        share: FloatArray = np.exp(-x)
+        share += 1
+        return np.reciprocal(share, out=share)
 
 
 class _Attention:
@@ -302,6 +338,9 @@ class _Attention:
                 weight = model.tensor(f"blk.{layer}.{name}_norm.weight")[0]
                 self._norms.append(_Normed(x.reshape(-1, s.head_dim), weight, s.eps))
             q, k = (norm.y.reshape(self._n, -1) for norm in self._norms)
+        self._group = s.heads // s.kv_heads
+        later = np.where(np.tri(POSITIONS, dtype=bool), 0, np.float32(-np.inf))
+        self._later = np.repeat(later, self._group, axis=0)
         self._scale = np.float32(s.head_dim**-0.5)
         self._q = self._by_head(self._rotated(q)) * self._scale
         self._k, self._v = self._by_head(self._rotated(k)), self._by_head(v)
@@ -327,7 +366,8 @@ class _Attention:
                 p = self._probabilities(g, rows, keys)
                 dv[g, keys] += p.T @ d_o[g, rows]
                 dp = d_o[g, rows] @ self._v[g, keys].T
-                kernels.softmax_backward(p, dp)
+                dp -= np.einsum("ij,ij->i", p, dp)[:, None]
+                dp *= p
                 dk[g, keys] += dp.T @ self._q[g, rows]
                 np.matmul(dp, self._k[g, keys], out=dq[g, rows])
 
@@ -339,17 +379,20 @@ class _Attention:
         return np.concatenate([*parts, self._by_token(dv)], axis=1)
 
     def _probabilities(self, g: int, rows: slice, keys: slice) -> FloatArray:
+        """What the positions of a block attend to: a softmax over the keys up to their own."""
         p: FloatArray = np.matmul(self._q[g, rows], self._k[g, keys].T)
-        group = self._model.heads // self._model.kv_heads
-        kernels.softmax_causal(p, group, rows.start // group)
+        own = p[:, rows.start // self._group :]  # the block's keys, some of which come later
+        own += self._later[: len(own), : own.shape[1]]
+        p -= p.max(axis=1, keepdims=True)
+        np.exp(p, out=p)
+        p /= p.sum(axis=1, keepdims=True)
         return p
 
     def _blocks(self) -> Iterator[tuple[slice, slice]]:
         """Slices of query rows, each with the keys that its last row sees."""
-        group = self._model.heads // self._model.kv_heads
         for start in range(0, self._n, POSITIONS):
             end = min(start + POSITIONS, self._n)
-            yield slice(start * group, end * group), slice(0, end)
+            yield slice(start * self._group, end * self._group), slice(0, end)
 
     def _rotated(self, x: FloatArray, back: bool = False) -> FloatArray:
         """RoPE of (n, heads · head_dim), as products with complex numbers of length 1; or back.
@@ -379,18 +422,16 @@ class _Attention:
         return by_token.reshape(self._n, -1)
 
 
-def _head(
-    model: Model, x: FloatArray, targets: IntArray, first: int
-) -> tuple[FloatArray, FloatArray]:
-    """The losses of all n targets, and the gradient of x for the sum of those from `first` on.
+def _head(model: Model, x: FloatArray, targets: IntArray) -> tuple[FloatArray, FloatArray]:
+    """The losses of n targets, and the gradient of x (n, dim), from which they are predicted.
 
-    x: (n + 1, dim). The vocabulary is processed in blocks. What earlier blocks added to the
-    softmax's sum and to the gradient is scaled down when a later block has a larger logit, as in
-    online softmax (Milakov and Gimelshein 2018).
+    The vocabulary is processed in blocks. What earlier blocks added to the softmax's sum and to the
+    gradient is scaled down when a later block has a larger logit, as in online softmax (Milakov and
+    Gimelshein 2018).
     """
     n = len(targets)
     normed = _Normed(x, model.tensor("output_norm.weight")[0], model.eps)
-    h, of_target, d_h = normed.y[:n], np.empty_like(x[:n]), np.zeros_like(x)
+    h, of_target, d_h = normed.y, np.empty_like(x), np.zeros_like(x)
     largest, total = np.full(n, -np.inf, np.float32), np.zeros(n, np.float32)
     for start in range(0, model.vocabulary, LOGITS):
         E = model.tensor(model.head, start, LOGITS)
@@ -399,10 +440,10 @@ def _head(
         logits = model.times(h, E.T)
         new = np.maximum(largest, logits.max(axis=1))
         shrink, largest = np.exp(largest - new), new
-        np.exp(logits - new[:, None], out=logits)
+        logits -= new[:, None]
+        np.exp(logits, out=logits)
         total = total * shrink + logits.sum(axis=1)
-        d_h[:n] = d_h[:n] * shrink[:, None] + model.times(logits, E)
-    d_h[:n] = d_h[:n] / total[:, None] - of_target
-    d_h[:first] = 0
+        d_h = d_h * shrink[:, None] + model.times(logits, E)
+    d_h = d_h / total[:, None] - of_target
     losses = largest + np.log(total) - np.einsum("ij,ij->i", h, of_target)
     return losses, normed.backward(d_h)

@@ -3,8 +3,7 @@
 Knows arrays only: no store, no index, no model. The only importer of the compiled module
 `edgemem._native`. If that is missing or of another ABI, NumPy answers (reference.py, the
 specification of both). `backend` says which version is in use; `backend_detail` is the instruction
-set of the compiled module, or why there is none. First come the kernels of a search, then those of
-a transformer's layers.
+set of the compiled module, or why there is none.
 
 All arrays are C-contiguous. Every kernel lets other threads run, may be called from several at
 once on the same arrays, and raises ValueError on a wrong shape, dtype, layout or parameter.
@@ -38,7 +37,6 @@ from edgemem.kernels.reference import (
     ByteArray,
     DoubleArray,
     FloatArray,
-    HalfArray,
     IntArray,
     Rows,
     check_count,
@@ -46,12 +44,10 @@ from edgemem.kernels.reference import (
 
 __all__ = ["ABI_VERSION", "AROUND", "MAX_DIM_I8", "NO_TOKENS", "WORD_FEATURES", "Bm25Query"]
 __all__ += ["BoolArray", "DoubleArray", "FloatArray", "IntArray", "backend", "backend_detail"]
-__all__ += ["beside", "bm25", "distinct", "dots", "gated", "gated_backward", "maxsim"]
-__all__ += ["metric_query", "one_blas_thread", "quantize_i8", "rank", "rms_norm"]
-__all__ += ["rms_norm_backward", "scan_topk", "similarities", "softmax_backward", "softmax_causal"]
-__all__ += ["word_features"]
+__all__ += ["beside", "bm25", "distinct", "dots", "maxsim", "metric_query", "one_blas_thread"]
+__all__ += ["quantize_i8", "rank", "scan_topk", "similarities", "word_features"]
 
-ABI_VERSION = 5
+ABI_VERSION = 6
 """The EDGEMEM_ABI_VERSION of native/include/edgemem.h that this file is written for."""
 
 
@@ -424,78 +420,3 @@ def word_features(
         timed, max_length, order, having, out,
     )  # fmt: skip
     return out
-
-
-# -- between a transformer's matrix products, forward and backward ---------------------------------
-# These write their results to arguments. Several threads may call one at once on different rows.
-# Cost: a few passes over the arrays.
-
-
-@kernel
-def rms_norm(
-    x: FloatArray,
-    weight: FloatArray,
-    eps: float,
-    out: FloatArray,
-    inverse: FloatArray,
-    halves: HalfArray,
-) -> None:
-    """out = x / rms(x) · weight, row by row, with rms(x)² = mean(x²) + eps.
-
-    x, out: (n, d) float32, which may be the same array; weight: (d,); inverse: (n,), receives
-    1 / rms(x); halves: (n, d) uint16, receives the upper 16 bits of x (truncated to bfloat16),
-    which `rms_norm_backward` needs. Source: Zhang and Sennrich 2019, eq. 4; departs from it by eps.
-    """
-    _native.rms_norm(x, weight, eps, isa, out, inverse, halves)
-
-
-@kernel
-def rms_norm_backward(
-    d_out: FloatArray, halves: HalfArray, weight: FloatArray, inverse: FloatArray, dx: FloatArray
-) -> None:
-    """dx += the gradient of x, given d_out, the gradient of `rms_norm`'s out.
-
-    halves, inverse: as `rms_norm` wrote them; a half stands for the middle of the floats with these
-    upper 16 bits. d_out, dx: (n, d) float32.
-    """
-    _native.rms_norm_backward(d_out, halves, weight, inverse, isa, dx)
-
-
-@kernel
-def softmax_causal(scores: FloatArray, group: int, first: int) -> None:
-    """Turns attention scores into probabilities: a softmax over the keys that each row sees.
-
-    scores: (m, keys) float32, changed in place. Row i is of position first + i // group < keys. It
-    sees the keys up to its own position; the others become 0.
-    """
-    _native.softmax_causal(scores, group, first, isa)
-
-
-@kernel
-def softmax_backward(p: FloatArray, d: FloatArray) -> None:
-    """The backward pass of a softmax: d becomes p · (d − p·d), row by row.
-
-    p, d: (m, keys) float32; d: the gradient of p on entry, that of the scores afterwards.
-    """
-    _native.softmax_backward(p, d, isa)
-
-
-@kernel
-def gated(gate_up: FloatArray, out: FloatArray, halves: HalfArray) -> None:
-    """A gated unit: out = SiLU(gate) · up, with SiLU(x) = x · σ(x).
-
-    gate_up: (n, 2 f) float32, first all gates of a row; out: (n, f) float32; halves: (n, 2 f)
-    uint16, receives the upper 16 bits of gate_up (truncated to bfloat16), which `gated_backward`
-    needs. Source: Shazeer 2020, eq. 6.
-    """
-    _native.gated(gate_up, isa, out, halves)
-
-
-@kernel
-def gated_backward(halves: HalfArray, d_out: FloatArray, d_gate_up: FloatArray) -> None:
-    """The backward pass of `gated`: d_gate_up receives the gradient of gate_up.
-
-    halves: as `gated` wrote them, each standing for the middle of the floats with these upper 16
-    bits; d_out: (n, f) float32, the gradient of out; d_gate_up: (n, 2 f) float32.
-    """
-    _native.gated_backward(halves, d_out, isa, d_gate_up)

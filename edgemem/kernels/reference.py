@@ -8,7 +8,7 @@ in another order. Rows that close may then be ordered differently.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -20,16 +20,14 @@ if TYPE_CHECKING:
     from edgemem.kernels import Bm25Query
 
 __all__ = ["AROUND", "MAX_DIM_I8", "ZERO_LENGTH", "beside", "bm25", "check", "check_count", "dots"]
-__all__ += ["gated", "gated_backward", "maxsim", "metric_query", "middles", "quantize_i8", "rank"]
-__all__ += ["rms_norm", "rms_norm_backward", "scan_topk", "similarities", "softmax_backward"]
-__all__ += ["softmax_causal", "word_features", "zero_norm"]
+__all__ += ["maxsim", "metric_query", "quantize_i8", "rank", "scan_topk", "similarities"]
+__all__ += ["word_features", "zero_norm"]
 
 FloatArray = NDArray[np.float32]
 DoubleArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 ByteArray = NDArray[np.int8]
 BoolArray = NDArray[np.bool_]
-HalfArray = NDArray[np.uint16]
 Rows = FloatArray | ByteArray
 
 MAX_DIM_I8 = 131_071
@@ -42,7 +40,6 @@ _BM25 = (
     "docs int32 p, counts uint16 p, starts int64 t, sizes int64 t, lengths int32 n, "
     "allowed? bool n, scores float32 n"
 )
-_NORM = "weight float32 d, inverse float32 n, halves uint16 n d"
 FORMS = {
     "scan_topk": "rows float32 n d, query float32 d, mask? bool n, k whole 1, survivors? whole k",
     "dots": "rows float32 n d, positions int64 m, queries float32 q+ d",
@@ -58,12 +55,6 @@ FORMS = {
     "allowed bool n",
     "word_features": f"around int64 c {AROUND}, session int64 s, slot int32 g, {_BM25}, "
     "idf float64 t, timed? bool n, max_length whole 0",
-    "rms_norm": f"x float32 n d, out float32 n d, {_NORM}",
-    "rms_norm_backward": f"dx float32 n d, d_out float32 n d, {_NORM}",
-    "softmax_causal": "scores float32 m keys, group whole 1, first whole 0",
-    "softmax_backward": "p float32 m keys, d float32 m keys",
-    "gated": "out float32 n f, gate_up float32 n 2f, halves uint16 n 2f",
-    "gated_backward": "d_out float32 n f, d_gate_up float32 n 2f, halves uint16 n 2f",
 }
 """A kernel's arguments: name, dtype, and the length of each axis. An axis has the same length
 wherever its letter stands, and the last one of a table at least 1; `+`: at least 1. `?`: may be
@@ -124,8 +115,6 @@ def _check_array(
     for at, (axis, length) in enumerate(zip(axes, array.shape, strict=True)):
         if axis.isdigit():
             needed.append(int(axis))
-        elif axis[0] == "2":
-            needed.append(2 * lengths[axis[1:]])
         else:
             least = int(axis.endswith("+") or at == 1)
             needed.append(lengths.setdefault(axis, max(least, length)))
@@ -166,11 +155,6 @@ def _check_values(kernel: str, given: Mapping[str, Any]) -> None:
             raise ValueError("memory 0 is nobody: allowed[0] must be there, and False")
         for name in ("proposals", "place", "before", "after"):
             _check_inside(name, given[name], 0, len(allowed))
-    elif kernel == "softmax_causal":
-        scores, first, group = given["scores"], given["first"], given["group"]
-        last = first + max(0, len(scores) - 1) // group
-        if len(scores) and last >= scores.shape[1]:
-            raise ValueError(f"the last row is position {last}; there are {scores.shape[1]} keys")
     elif kernel in ("bm25", "word_features"):
         _check_postings(given)
         if kernel == "word_features":
@@ -201,9 +185,6 @@ def _check_postings(given: Mapping[str, Any]) -> None:
 
 BLOCK = 4096
 """Rows converted at once, so that the copy stays small."""
-
-BLOCK_BYTES = 1 << 17
-"""Of a layer's rows processed at once: each pass finds in the cache what the previous one wrote."""
 
 ZERO_LENGTH = 1e-6
 """A vector is taken for the mean if its whitened norm is at most this times sqrt(max(D⁻¹)).
@@ -423,87 +404,3 @@ def _best(positions: IntArray, scores: FloatArray, k: int) -> tuple[IntArray, Fl
         positions, scores = positions[keep], scores[keep]
     order = np.argsort(-scores, kind="stable")[:k]
     return positions[order].astype(np.int64), scores[order].astype(np.float32)
-
-
-def _blocks(rows: FloatArray) -> Iterator[slice]:
-    step = max(1, BLOCK_BYTES // max(1, rows.shape[1] * 4))
-    return (slice(start, start + step) for start in range(0, len(rows), step))
-
-
-def rms_norm(
-    x: FloatArray, weight: FloatArray, eps: float, out: FloatArray, inverse: FloatArray,
-    halves: HalfArray,
-) -> None:  # fmt: skip
-    for rows in _blocks(x):
-        part = x[rows]
-        mean = np.einsum("ij,ij->i", part, part) / np.float32(x.shape[1])
-        inverse[rows] = 1 / np.sqrt(mean + np.float32(eps))
-        _cut(part, halves[rows])
-        np.multiply(part, inverse[rows, None], out=out[rows])
-        out[rows] *= weight
-
-
-def rms_norm_backward(
-    d_out: FloatArray, halves: HalfArray, weight: FloatArray, inverse: FloatArray, dx: FloatArray
-) -> None:
-    for rows in _blocks(dx):
-        part, r = middles(halves[rows]), inverse[rows, None]
-        scaled = d_out[rows] * weight
-        along = np.einsum("ij,ij->i", scaled, part)[:, None] / np.float32(dx.shape[1])
-        scaled -= part * (along * r * r)
-        scaled *= r
-        dx[rows] += scaled
-
-
-def gated(gate_up: FloatArray, out: FloatArray, halves: HalfArray) -> None:
-    size = out.shape[1]
-    for rows in _blocks(gate_up):
-        gate, up = gate_up[rows, :size], gate_up[rows, size:]
-        np.multiply(gate, _sigmoid(gate), out=out[rows])
-        out[rows] *= up
-        _cut(gate_up[rows], halves[rows])
-
-
-def gated_backward(halves: HalfArray, d_out: FloatArray, d_gate_up: FloatArray) -> None:
-    size = d_out.shape[1]
-    for rows in _blocks(d_gate_up):
-        gate_up = middles(halves[rows])
-        gate, up, d = gate_up[:, :size], gate_up[:, size:], d_out[rows]
-        share = _sigmoid(gate)
-        np.multiply(gate * share, d, out=d_gate_up[rows, size:])
-        np.multiply(up * d, share * (1 + gate * (1 - share)), out=d_gate_up[rows, :size])
-
-
-def middles(halves: HalfArray) -> FloatArray:
-    """For each half, the float in the middle of those that share these upper 16 bits."""
-    return ((halves.astype(np.uint32) << 16) | 0x8000).view(np.float32)
-
-
-def _cut(numbers: FloatArray, out: HalfArray) -> None:
-    np.right_shift(numbers.view(np.uint32), 16, out=out, casting="unsafe")
-
-
-def _sigmoid(x: FloatArray) -> FloatArray:
-    with np.errstate(over="ignore"):
-        share: FloatArray = np.exp(-x)
-        share += 1
-        return np.reciprocal(share, out=share)
-
-
-def softmax_causal(scores: FloatArray, group: int, first: int) -> None:
-    keys = np.arange(scores.shape[1])
-    for rows in _blocks(scores):
-        part = scores[rows]
-        position = first + np.arange(rows.start, rows.start + len(part)) // group
-        unseen = keys > position[:, None]
-        part[unseen] = -np.inf
-        part -= part.max(axis=1, keepdims=True)
-        np.exp(part, out=part)
-        part /= part.sum(axis=1, keepdims=True)
-        part[unseen] = 0
-
-
-def softmax_backward(p: FloatArray, d: FloatArray) -> None:
-    for rows in _blocks(p):
-        d[rows] -= np.einsum("ij,ij->i", p[rows], d[rows])[:, None]
-        d[rows] *= p[rows]

@@ -39,17 +39,7 @@ from edgemem.runtime.vocabulary import vocabulary_of
 from edgemem.stages import extraction, update
 from edgemem.store import Store
 
-__all__ = [
-    "energy_joules",
-    "give_back",
-    "gpus",
-    "growth",
-    "joules_between",
-    "mapped_bytes",
-    "memory_bytes",
-    "versions",
-    "work",
-]
+__all__ = ["growth", "memory_bytes", "work"]
 
 PREFILL_TOKENS, DECODE_TOKENS = 480, 24
 COMPRESSED_WORDS = 90

@@ -14,19 +14,8 @@ from edgemem.budget import Choice, admit, bytes_of
 from edgemem.errors import InputError, MemoryBudgetExceeded
 from edgemem.retrieval.search import reliability
 
-__all__ = [
-    "NOT_REPORTED",
-    "NO_GPU",
-    "UNKNOWN",
-    "Budget",
-    "Growth",
-    "Part",
-    "Profile",
-    "Timing",
-    "Verdict",
-    "parse_budget",
-    "verdict",
-]
+__all__ = ["NOT_REPORTED", "NO_GPU", "UNKNOWN", "Growth", "Part", "Profile", "Timing"]
+__all__ += ["parse_budget", "verdict"]
 
 NO_GPU = "no GPU"
 NOT_REPORTED = "not reported"

@@ -41,11 +41,10 @@ _ADVICE = "train or convert it again for this model, or leave it out"
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """A loaded adapter. scale: multiplies the scales given to `bind`; bytes: size of its file."""
+    """A loaded adapter. bytes: size of its file."""
 
     name: str
     path: Path
-    scale: float
     bytes: int
     sha256: str
 
@@ -74,7 +73,7 @@ class Adapters:
     def all(self) -> tuple[Adapter, ...]:
         return tuple(loaded.adapter for loaded in list(self._loaded.values()))
 
-    def load(self, name: str, path: str | os.PathLike[str], scale: float) -> Adapter:
+    def load(self, name: str, path: str | os.PathLike[str]) -> Adapter:
         """See Engine.load_adapter."""
         if not name or name in self._loaded:
             raise AdapterError(
@@ -82,7 +81,6 @@ class Adapters:
                 f"({', '.join(self._loaded) or 'none is loaded'}); choose another, or unload that "
                 "one first"
             )
-        _check_scale(name, scale)
         file = Path(path).expanduser()
         try:
             data = read_only(file)
@@ -97,7 +95,7 @@ class Adapters:
                 f"train or convert it again for {self._base.name}, or leave it out"
             )
         self._serial += 1
-        adapter = Adapter(name, file, scale, len(data), hashlib.sha256(data).hexdigest())
+        adapter = Adapter(name, file, len(data), hashlib.sha256(data).hexdigest())
         self._loaded[name] = _Loaded(adapter, handle, self._serial)
         return adapter
 
@@ -156,10 +154,14 @@ class Adapters:
         return self._loaded[name]
 
     def _members(self, scales: Mapping[str, float]) -> AdapterSet:
-        members = [(self._one(name), _check_scale(name, scale)) for name, scale in scales.items()]
+        for name, scale in scales.items():
+            if not math.isfinite(scale):
+                raise AdapterError(
+                    f"the scale of the adapter {name!r} is {scale}; it must be a number"
+                )
         # Sorted by load order, because the order of the members affects how llama.cpp sums them.
-        scaled = sorted((m.serial, scale * m.adapter.scale) for m, scale in members)
-        return tuple((serial, scale) for serial, scale in scaled if scale != 0.0)
+        members = sorted((self._one(name).serial, scale) for name, scale in scales.items())
+        return tuple((serial, scale) for serial, scale in members if scale != 0.0)
 
     @cached_property
     def _base_header(self) -> Header:
@@ -170,12 +172,6 @@ class Adapters:
                 "(llama.cpp's `llama-gguf-split --merge` joins them)"
             )
         return header
-
-
-def _check_scale(name: str, scale: float) -> float:
-    if not math.isfinite(scale):
-        raise AdapterError(f"the scale of the adapter {name!r} is {scale}; it must be a number")
-    return scale
 
 
 # -- whether llama.cpp can run a file --------------------------------------------------------------

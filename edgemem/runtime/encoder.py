@@ -46,7 +46,8 @@ class Encoder:
     """The embedder's layers. Safe to use from several threads at once."""
 
     def __init__(self, weights: Mapping[str, Matrix | Floats], tokenizer: Any) -> None:
-        self._weights = weights
+        self._matrices = {n: w for n, w in weights.items() if isinstance(w, Matrix)}
+        self._floats = {n: w for n, w in weights.items() if not isinstance(w, Matrix)}
         self._tokenizer = tokenizer
 
     @classmethod
@@ -74,7 +75,7 @@ class Encoder:
         types = np.array(encoding.type_ids)
         x = self._rows("embeddings.word_embeddings", np.array(encoding.ids))
         x += self._rows("embeddings.position_embeddings", np.arange(len(types)))
-        x += self._floats("embeddings.token_type_embeddings.weight")[types]
+        x += self._floats["embeddings.token_type_embeddings.weight"][types]
         x = self._norm(x, "embeddings.LayerNorm")
         layers = []
         with one_blas_thread():
@@ -87,7 +88,7 @@ class Encoder:
     def _layer(self, x: Floats, number: int, expert: Expert) -> Floats:
         def product(y: Floats, short: str) -> Floats:
             name = f"encoder.layer.{number}.{PRODUCTS[short]}"
-            out = self._matrix(name).times(y) + self._floats(f"{name}.bias")
+            out = self._matrices[f"{name}.weight"].times(y) + self._floats[f"{name}.bias"]
             if f"{number}.{short}.a" in expert:
                 out += y @ expert[f"{number}.{short}.a"] @ expert[f"{number}.{short}.b"]
             return out
@@ -103,24 +104,14 @@ class Encoder:
         return self._norm(x + product(_gelu(product(x, "up")), "down"), f"{name}.output.LayerNorm")
 
     def _rows(self, name: str, rows: NDArray[np.int64]) -> Floats:
-        matrix = self._matrix(name)
+        matrix = self._matrices[f"{name}.weight"]
         found: Floats = matrix.int8[rows] * matrix.scale[rows]
         return found
 
     def _norm(self, x: Floats, name: str) -> Floats:
         x = x - x.mean(axis=-1, keepdims=True)
         x /= np.sqrt((x * x).mean(axis=-1, keepdims=True) + np.float32(_EPS))
-        return x * self._floats(f"{name}.weight") + self._floats(f"{name}.bias")
-
-    def _matrix(self, name: str) -> Matrix:
-        found = self._weights[f"{name}.weight"]
-        assert isinstance(found, Matrix)
-        return found
-
-    def _floats(self, name: str) -> Floats:
-        found = self._weights[name]
-        assert not isinstance(found, Matrix)
-        return found
+        return x * self._floats[f"{name}.weight"] + self._floats[f"{name}.bias"]
 
 
 def encoder_bytes(file: Path) -> int:

@@ -3,8 +3,7 @@
 It uses llama.cpp's C functions (llama.py), because the high-level `Llama.generate` matches cached
 prefixes by token ids alone, re-loads the model to switch an adapter, and truncates silently. A
 `stage` may have LoRA adapters bound to it (adapters.py), and keeps the KV of its last prompt
-(prefixes.py). Flash attention is off by default: with it, logits depend on where a prompt was
-split, and a reused prefix would no longer equal a fresh one.
+(prefixes.py).
 """
 
 from __future__ import annotations
@@ -66,7 +65,6 @@ class Engine:
         context: Any,
         path: Path,
         n_gpu_layers: int,
-        flash_attention: bool,
         prefix_bytes: int,
         buffers: Mapping[str, int],
         vision: Vision | None = None,
@@ -80,7 +78,7 @@ class Engine:
         self.path = path
         self.n_ctx = int(lib.llama_n_ctx(context))
         self.n_params = int(lib.llama_model_n_params(model))
-        self.n_gpu_layers, self.flash_attention = n_gpu_layers, flash_attention
+        self.n_gpu_layers = n_gpu_layers
         self._fixed = {"weights": int(lib.llama_model_size(model)), **buffers}
         self._adapters = Adapters(lib, model, context, path)
         self._vision = vision
@@ -97,7 +95,6 @@ class Engine:
         n_threads: int | None = None,
         n_threads_batch: int | None = None,
         n_gpu_layers: int = 0,
-        flash_attention: bool = False,
         tuned: bool = True,
         prefix_bytes: int = PREFIX_BYTES,
         memory_limit_bytes: int | None = None,
@@ -109,8 +106,7 @@ class Engine:
         a prompt and its answer may have together, rounded up to a multiple of 256. prefix_bytes:
         memory for the KV of stages that are not running; 0 stores none. n_threads: threads for
         decoding (default: half the cores). n_threads_batch: threads for prefill (default: n_threads
-        if that is given, else all cores). flash_attention: prefill is faster, but logits depend on
-        how much of a prompt was cached. tuned: use the file and the threads that `edgemem models
+        if that is given, else all cores). tuned: use the file and the threads that `edgemem models
         tune` has stored for the bundled model, if any (tune.py); threads that are given take
         precedence. memory_limit_bytes: for weights, tokenizer, KV, buffers, prefixes and projector;
         n_ctx and then prefix_bytes are reduced until they fit (budget.py), and `plan` records the
@@ -139,7 +135,6 @@ class Engine:
                 n_threads=n_threads or threads,
                 n_threads_batch=threads_batch,
                 n_gpu_layers=n_gpu_layers,
-                flash_attention=flash_attention,
             )
             try:
                 if projector is not None:
@@ -151,9 +146,7 @@ class Engine:
                 llama.library().llama_free(context)
                 llama.library().llama_model_free(model)
                 raise
-        engine = cls(
-            model, context, file, n_gpu_layers, flash_attention, prefix_bytes, buffers, vision
-        )
+        engine = cls(model, context, file, n_gpu_layers, prefix_bytes, buffers, vision)
         engine.plan = plan
         return engine
 
@@ -301,15 +294,15 @@ class Engine:
 
     # -- adapters ----------------------------------------------------------------------------
 
-    def load_adapter(self, name: str, path: str | os.PathLike[str], scale: float = 1.0) -> Adapter:
+    def load_adapter(self, name: str, path: str | os.PathLike[str]) -> Adapter:
         """Load a LoRA adapter (a GGUF file) of this model; it has no effect until it is bound.
 
-        scale: multiplies the scales given to `bind`. The adapter takes as much memory as its file.
+        It takes as much memory as its file.
         Raises AdapterError, naming the tensor, on a file that does not fit this model or that
         llama.cpp cannot run, and on a name that is in use.
         """
         with self._owned():
-            return self._adapters.load(name, path, scale)
+            return self._adapters.load(name, path)
 
     def unload_adapter(self, name: str) -> None:
         """Free an adapter and take it out of every stage. Raises AdapterError if there is none."""
@@ -365,7 +358,6 @@ class Engine:
             "model": models.known_sha256(self.path),
             "build": llama.build_info(),
             "gpu_layers": self.n_gpu_layers,
-            "flash_attention": self.flash_attention,
             **what,
         }
 
@@ -400,7 +392,7 @@ class Engine:
         repeat_penalty: 1 by default, which is none. seed: 0 by default.
         stop: texts that end the answer, and are no part of it.
         schema: a JSON schema that the text is forced to follow. The text is complete unless
-        finish_reason is "length", "cancelled" or "deadline".
+        finish_reason is "length" or "cancelled".
         within: texts to quote. The answer is a run of words of one of them, after a space; a stop
         text of one token ends it.
         fork: (text, other, p). At the first token where the two texts differ, that of `text` is
@@ -410,9 +402,8 @@ class Engine:
         choose: gets these answers with the logarithms of their probabilities, the likeliest first
         token first, and returns the index of one; None (the default) takes the most probable.
         stage: selects the adapters and the cached prefix.
-        should_stop: called before each token, and between the batches of a long prompt.
-        deadline_s: seconds from the first `next`, which include waiting for another generation.
-        The text is then what there is so far, perhaps nothing.
+        should_stop: called before each token, and between the batches of a long prompt; the text is
+        then what there is so far.
         The engine belongs to this thread until the stream ends or is closed. Without `schema` and
         `within`, a thought (`<think>…</think>`), even an unfinished one, is left out of the text.
         Raises InputError; ContextOverflow when prompt and max_tokens exceed n_ctx (nothing is ever
@@ -436,16 +427,10 @@ class Engine:
         pictures: list[ImageTokens],
         sampler: Sampler,
     ) -> Generator[str, None, Generation]:
-        deadline_s = math.inf if asked.deadline_s is None else asked.deadline_s
-        deadline = time.monotonic() + deadline_s
-
         def interrupted() -> Reason | None:
-            if asked.should_stop is not None and asked.should_stop():
-                return "cancelled"
-            return "deadline" if time.monotonic() >= deadline else None
+            return "cancelled" if asked.should_stop is not None and asked.should_stop() else None
 
-        if not self._acquire(deadline_s):
-            return Generation("", len(tokens), 0, 0, 0.0, 0.0, "deadline")
+        self._acquire()
         try:
             self._unfinished = itself[0]
             started = time.perf_counter()
@@ -526,7 +511,7 @@ class Engine:
                 elif (ended := interrupted()) is None:
                     self._prefixes.decode([token])
                     token = branch.next(self._require_finite(self._logits(), "choose"))
-            if ended in ("cancelled", "deadline"):
+            if ended == "cancelled":
                 return found[0] if found else (branch, said, ended)
             if ended is not None:
                 found.append((branch, said, ended))
@@ -534,21 +519,19 @@ class Engine:
             return max(found, key=lambda one: one[0].log_p)
         return found[asked.choose([(said.text, branch.log_p) for branch, said, _ in found])]
 
-    def _acquire(self, timeout_s: float = math.inf) -> bool:
-        """Wait until this thread owns the engine. Returns False if that takes over timeout_s."""
+    def _acquire(self) -> None:
+        """Wait until this thread owns the engine."""
         if self._process != os.getpid():
             raise ModelError(_FORKED)
         if self._owner == threading.get_ident():
             raise ModelError(
                 "this thread has an unfinished stream; finish it or call its close() first"
             )
-        if not self._lock.acquire(timeout=min(timeout_s, threading.TIMEOUT_MAX)):
-            return False
+        self._lock.acquire()
         if self._context is None:
             self._lock.release()
             raise ModelError(CLOSED)
         self._owner = threading.get_ident()
-        return True
 
     def _release(self) -> None:
         self._owner, self._unfinished = None, lambda: None

@@ -32,7 +32,7 @@ from edgemem.runtime.vocabulary import Vocabulary
 __all__ = ["AnswerText", "Generation", "Options", "Reason", "Request", "Sampler", "Stream"]
 __all__ += ["check_length", "close_json"]
 
-Reason = Literal["stop", "length", "cancelled", "deadline"]
+Reason = Literal["stop", "length", "cancelled"]
 Allowed = Callable[[NDArray[np.intp]], NDArray[np.bool_]]  # candidate tokens (m,) to (m,)
 
 BEHIND = 4.0
@@ -105,7 +105,6 @@ class Options(TypedDict, total=False):
     choose: Callable[[Sequence[tuple[str, float]]], int] | None
     stage: str
     should_stop: Callable[[], bool] | None
-    deadline_s: float | None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -125,7 +124,6 @@ class Request:
     choose: Callable[[Sequence[tuple[str, float]]], int] | None = None
     stage: str = ""
     should_stop: Callable[[], bool] | None = None
-    deadline_s: float | None = None
 
     def __post_init__(self) -> None:
         self.stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
@@ -133,7 +131,7 @@ class Request:
             raise InputError("a stop string is empty; give at least one character each")
         if self.schema is not None and self.within is not None:
             raise InputError("give schema or within, not both")
-        most, limit = self.max_tokens, self.deadline_s
+        most = self.max_tokens
         branched = not self.temperature and self.free
         for name, fine, allowed in (
             ("max_tokens", most is None or most >= 1, "at least 1, or None"),
@@ -141,7 +139,6 @@ class Request:
             ("seed", self.seed >= 0, "0 or more"),
             ("top_p", 0.0 < self.top_p <= 1.0, "above 0 and at most 1"),
             ("repeat_penalty", 0.0 < self.repeat_penalty <= _LARGEST, "above 0; 1 is none"),
-            ("deadline_s", limit is None or 0.0 < limit <= _LARGEST, "above 0 and finite, or None"),
             ("branches", self.branches == 1 or (self.branches > 1 and branched),
              "at least 1, and 1 with schema, within or a temperature above 0"),
         ):  # fmt: skip

@@ -99,7 +99,6 @@ def open_model(
     n_threads: int,
     n_threads_batch: int | None = None,
     n_gpu_layers: int = 0,
-    flash_attention: bool = False,
     extra_buffers: bool | None = None,
 ) -> tuple[Any, Any]:
     """A model and a context of one sequence.
@@ -120,7 +119,9 @@ def open_model(
     # If the cache held only the sliding window, a prompt could not reuse the beginning that it
     # shares with the last one and still equal a fresh computation.
     params.swa_full = True
-    params.flash_attn_type = int(flash_attention)
+    # With flash attention, logits depend on where a prompt was split, and a reused prefix would not
+    # equal a fresh one.
+    params.flash_attn_type = 0
     params.n_threads = n_threads
     params.n_threads_batch = n_threads_batch or n_threads
     context = lib.llama_init_from_model(model, params)
@@ -379,7 +380,7 @@ def wrong_tensor(tensor: Tensor, size: int) -> str:
 class Tensors:
     """An open GGUF file. settings: its scalars and strings by key. shapes: (rows, columns) by name;
     a vector has one row. The file is mapped, not read; if llama.cpp has it open too, they share the
-    pages. Close it when done; several threads may read."""
+    pages. Several threads may read."""
 
     def __init__(self, path: Path) -> None:
         check_header(path)
@@ -390,7 +391,7 @@ class Tensors:
             for key, entry in header.values.items()
             if isinstance(entry.value, int | float | str)
         }
-        self._data: NDArray[np.uint8] | None = np.frombuffer(data, np.uint8)
+        self._data = np.frombuffer(data, np.uint8)
         self._tensors = header.tensors
         self._types = {name: _unpackable(path, t, len(data)) for name, t in header.tensors.items()}
         self.shapes = {n: (prod(t.shape[1:]), t.shape[0]) for n, t in header.tensors.items()}
@@ -398,25 +399,19 @@ class Tensors:
     def read(self, name: str, out: FloatArray, start: int = 0) -> None:
         """Unpack rows of a tensor, from `start` on, as many as fit into out (rows, columns).
 
-        Raises ModelError when closed, KeyError on an unknown name, ValueError on rows or columns
-        that the tensor does not have.
+        Raises KeyError on an unknown name, ValueError on rows or columns that the tensor does not
+        have.
         """
-        shape, data = self.shapes[name], self._data
-        if data is None:
-            raise ModelError(f"{self.path.name} is closed; open it again")
-        end = start + len(out)
+        shape, end = self.shapes[name], start + len(out)
         if out.shape[1] != shape[1] or start < 0 or end > shape[0]:
             raise ValueError(f"{name} has shape {shape}, not rows {start} on of {out.shape}")
-        packed = data[self._begin(name, start) : self._begin(name, end)]
+        packed = self._data[self._begin(name, start) : self._begin(name, end)]
         self._types[name].unpack(packed, out)
 
     def _begin(self, name: str, row: int) -> int:
         """The byte of the file at which a row begins."""
         tensor, kind = self._tensors[name], self._types[name]
         return tensor.start + row * (tensor.shape[0] // kind.items * kind.size)
-
-    def close(self) -> None:
-        self._data = None
 
 
 def _unpackable(path: Path, tensor: Tensor, size: int) -> TensorType:

@@ -22,16 +22,14 @@ from typing import Any
 
 from edgemem import cachefile
 from edgemem.config import cache_dir
-from edgemem.errors import InputError, ModelError
+from edgemem.errors import ModelError
 from edgemem.runtime import llama, models
 from edgemem.runtime.machine import cores
 
-__all__ = ["FORMS", "Speed", "Tuning", "choose_file", "measure", "requantise", "source_sha256"]
-__all__ += ["stored", "tune"]
+__all__ = ["Speed", "Tuning", "choose_file", "measure", "requantise", "source_sha256", "stored"]
+__all__ += ["tune"]
 
-# llama.cpp's number of each. Q4_0 is faster still, but often chooses other tokens: `tune` does not
-# use it.
-FORMS = {"q8_0": 7, "q4_0": 2}
+_Q8_0 = 7  # llama.cpp's number of the file type
 
 # Tokens of a stage's typical call: the uncached part of its prompt, and its answer.
 PREFILL_TOKENS, DECODE_TOKENS = 150, 30
@@ -57,7 +55,7 @@ class Speed:
 class Tuning:
     """How to load the default model.
 
-    form: a key of FORMS, or "source" where the model's own file is the fastest. path: the file;
+    form: "q8_0", or "source" where the model's own file is the fastest. path: the file;
     sha256: its hash; source_sha256: that of the file it was made from. n_threads: for decoding.
     n_threads_batch: for prefill.
     """
@@ -133,7 +131,7 @@ def tune(progress: Progress | None = None, *, budget_s: float = BUDGET_S) -> Tun
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         made, size = cachefile.write_temporary(
-            path, lambda name: requantise(source, Path(name), "q8_0"), None
+            path, lambda name: requantise(source, Path(name)), None
         )
         try:
             files = {"source": source, "q8_0": made}
@@ -189,21 +187,19 @@ def choose(speeds: Sequence[Speed]) -> tuple[str, int, int]:
     return form, decode.n_threads, prefill.n_threads
 
 
-def requantise(source: Path, target: Path, form: str) -> None:
-    """Write a GGUF model in another quantisation. The number of threads does not change its bytes.
+def requantise(source: Path, target: Path) -> None:
+    """Write a GGUF model as Q8_0. The number of threads does not change its bytes.
 
-    form: a key of FORMS. Raises InputError on another, ModelError if llama.cpp cannot do it.
+    Raises ModelError if llama.cpp cannot do it.
     """
-    if form not in FORMS:
-        raise InputError(f"form is {form!r}; it must be one of {', '.join(FORMS)}")
     lib = llama.library()
     params = lib.llama_model_quantize_default_params()
-    params.ftype = FORMS[form]
+    params.ftype = _Q8_0
     params.allow_requantize = True
     params.nthread = cores()
     if lib.llama_model_quantize(os.fsencode(source), os.fsencode(target), ctypes.byref(params)):
         raise ModelError(
-            f"llama.cpp could not write {source.name} as {form} to {target.parent} "
+            f"llama.cpp could not write {source.name} as q8_0 to {target.parent} "
             f"({llama.last_errors()}); check the room on the disk, and the model "
             "with `edgemem models verify`"
         )
@@ -216,7 +212,6 @@ def measure(
     prefill_tokens: int = 96,
     decode_tokens: int = 8,
     budget_s: float = BUDGET_S,
-    flash_attention: bool = False,
     progress: Progress | None = None,
 ) -> list[Speed]:
     """Measure the speed of GGUF files with several thread counts.
@@ -232,9 +227,7 @@ def measure(
     with ExitStack() as opened:
         contexts = {}
         for name, file in files.items():
-            model, context = llama.open_model(
-                file, n_ctx=n_ctx, n_threads=thread_counts[-1], flash_attention=flash_attention
-            )
+            model, context = llama.open_model(file, n_ctx=n_ctx, n_threads=thread_counts[-1])
             opened.callback(lib.llama_model_free, model)
             opened.callback(lib.llama_free, context)
             contexts[name] = context

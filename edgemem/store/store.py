@@ -282,7 +282,6 @@ class Store:
         kinds: Collection[str] | None = None,
         limit: int | None = None,
         include_invalid: bool = False,
-        now: str | None = None,
         at: str | None = None,
     ) -> Items:
         """Live memories of a scope, oldest first.
@@ -290,11 +289,9 @@ class Store:
         include_invalid: also memories whose valid_to or expires_at has passed, but never deleted
         ones. at: the memories that were valid at this time.
         """
-        conditions, params = _conditions(
-            scope, where, kinds, now, include_invalid=include_invalid, at=at
-        )
+        sql, params = _conditions(scope, where, kinds, include_invalid=include_invalid, at=at)
         order = "ORDER BY m.created_at, m.rowid LIMIT ?"
-        return self._items(f"{conditions} {order}", *params, _limit(limit))
+        return self._items(f"{sql} {order}", *params, _limit(limit))
 
     def rowids(
         self,
@@ -306,7 +303,7 @@ class Store:
         at: str | None = None,
     ) -> Ints:
         """(n,) int64 rowids of the live memories that match, ascending. at: see `list`."""
-        conditions, params = _conditions(scope, where, kinds, now, at=at)
+        conditions, params = _conditions(scope, where, kinds, now=now, at=at)
         rows = self.select(
             f"SELECT m.rowid FROM memories m WHERE {conditions} ORDER BY m.rowid", *params
         )
@@ -547,9 +544,9 @@ def _conditions(
     scope: Scope,
     where: Where | None,
     kinds: Collection[str] | None,
-    now: str | None,
     *,
     include_invalid: bool = False,
+    now: str | None = None,
     at: str | None = None,
 ) -> tuple[str, list[Any]]:
     now = now or utc_now()
@@ -587,7 +584,7 @@ def told_texts(store: Store, scope: Scope, kinds: Collection[str]) -> Rows:
 
     time: when a turn was said, or when a fact was last edited.
     """
-    conditions, params = _conditions(scope, None, kinds, None)
+    conditions, params = _conditions(scope, None, kinds)
     when = "iif(m.kind = 'fact', m.updated_at, coalesce(m.valid_from, m.created_at))"
     return store.select(
         f"SELECT m.rowid, m.memory, {when} FROM memories m WHERE {conditions} ORDER BY m.rowid",

@@ -28,17 +28,7 @@ from edgemem.errors import AdapterError, InputError
 from edgemem.runtime import experts
 from edgemem.runtime.models import known_sha256, sha256_of
 
-__all__ = [
-    "Shape",
-    "combine",
-    "merge",
-    "merged",
-    "read",
-    "record_file",
-    "shape_of",
-    "write",
-    "write_record",
-]
+__all__ = ["combine", "merge", "read", "shape_of", "write", "write_record"]
 
 FloatArray = NDArray[np.float32]
 Tensors = Mapping[str, FloatArray]

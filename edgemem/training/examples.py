@@ -26,19 +26,7 @@ if TYPE_CHECKING:
     from edgemem.runtime.engine import Engine
     from edgemem.runtime.vocabulary import Vocabulary
 
-__all__ = [
-    "MAX_TOKENS",
-    "STAGES",
-    "Example",
-    "Row",
-    "Stage",
-    "Tokens",
-    "pack",
-    "read",
-    "rows",
-    "tokenized",
-    "write",
-]
+__all__ = ["STAGES", "Example", "Row", "Stage", "Tokens", "read", "rows", "tokenized", "write"]
 
 Stage = Literal["extraction", "update", "generation", "reply", "talk", "intent", "vision"]
 STAGES: tuple[Stage, ...] = get_args(Stage)

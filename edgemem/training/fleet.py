@@ -1,33 +1,26 @@
-"""A Ray cluster computes the rows of a training step, or the conversations of a bench.
+"""A Ray cluster computes the rows of a training step.
 
-The results are those of one machine. Finished work is stored, so that a stopped run can go on. Each
-machine needs edgemem, and the base model's file at the same path. Owns ray (extra `fleet`), whose
-usage reports are switched off. Ray's ports are open to the cluster's network, even for `local`, so
-the network must be a trusted one.
+The result is that of one machine. Each machine needs edgemem, and the base model's file at the same
+path. Owns ray (extra `fleet`), whose usage reports are switched off. Ray's ports are open to the
+cluster's network, even for `local`, so the network must be a trusted one.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from edgemem import __version__
-from edgemem.cachefile import replace_file
 from edgemem.config import require
 from edgemem.errors import EdgememError, InputError, ModelError
 from edgemem.runtime.models import known_sha256
 from edgemem.training import trainer
 from edgemem.training.examples import Stage
 
-__all__ = ["cluster", "spread", "workers"]
+__all__ = ["cluster", "workers"]
 
-Work = Callable[[dict[str, Any]], dict[str, Any]]
 _RESTARTS = 2  # of a worker that died; nothing is lost, as each step sends all values anew
 _OBJECTS_BYTES = 256 * 2**20  # of the object store of a `local` cluster
 
@@ -116,34 +109,3 @@ class _Worker:
 
     def share(self, values: trainer.Arrays, share: trainer.Share) -> tuple[float, trainer.Arrays]:
         return self._expert.share(values, share)
-
-
-def spread(
-    work: Work, items: Sequence[dict[str, Any]], kept: Path, *, address: str | None = None
-) -> list[dict[str, Any]]:
-    """The results of `work` for items, in order, computed here or each on a CPU of a cluster.
-
-    Items and results are JSON. kept: a folder for the results so far, deleted once all are there;
-    after a stop, the same call goes on from it. Raises as `cluster` and as `work` does.
-    """
-    kept.mkdir(parents=True, exist_ok=True)
-    files = [kept / f"{_key(work, item)}.json" for item in items]
-    left = [(item, file) for item, file in zip(items, files, strict=True) if not file.exists()]
-    if address is None:
-        for item, file in left:
-            replace_file(file, json.dumps(work(item)).encode())
-    elif left:
-        with cluster(address) as ray:
-            task = ray.remote(num_cpus=1, max_retries=_RESTARTS)(work)
-            files_of = {task.remote(item): file for item, file in left}
-            while files_of:
-                (done, *_), _ = ray.wait(list(files_of))
-                replace_file(files_of.pop(done), json.dumps(ray.get(done)).encode())
-    results = [json.loads(file.read_text(encoding="utf-8")) for file in files]
-    shutil.rmtree(kept)
-    return results
-
-
-def _key(work: Work, item: dict[str, Any]) -> str:
-    parts = [__version__, work.__qualname__, item]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]

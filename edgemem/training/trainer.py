@@ -26,19 +26,7 @@ from edgemem.runtime.models import known_sha256, sha256_of
 from edgemem.training import adapters, lora
 from edgemem.training.examples import Example, Row, Stage, Tokens, rows, tokenized
 
-__all__ = [
-    "LAYERS",
-    "Expert",
-    "Outcome",
-    "Plan",
-    "Progress",
-    "Workers",
-    "checkpoint_of",
-    "learning_rate",
-    "split",
-    "targets",
-    "train",
-]
+__all__ = ["Expert", "Plan", "Progress", "Workers", "checkpoint_of", "split", "targets", "train"]
 
 Share = tuple[Row, int | None, int]
 """A row, the seed of its dropout (None: validation), and how many target tokens the step has."""

@@ -32,7 +32,7 @@
 #  define EDGEMEM_API
 #endif
 
-#define EDGEMEM_ABI_VERSION 5
+#define EDGEMEM_ABI_VERSION 6
 
 /* Status codes: the return value of every function that does not say otherwise. */
 #define EDGEMEM_OK 0
@@ -49,10 +49,6 @@
 
 /* Largest dim of an int8 row: a sum of this many products still fits in 32 bits. */
 #define EDGEMEM_MAX_DIM_I8 131071
-
-/* Activations of a gated unit. GELU is the tanh approximation. */
-#define EDGEMEM_SILU 0
-#define EDGEMEM_GELU 1
 
 #ifdef __cplusplus
 extern "C" {
@@ -376,105 +372,6 @@ EDGEMEM_API int32_t edgemem_word_features(
     const int64_t *sizes, int64_t terms, const double *idf, const float *scores,
     const int32_t *lengths, const uint8_t *timed, int64_t slots, int64_t max_length,
     int64_t *order, uint8_t *having, float *out);
-
-/* Turns attention scores into probabilities in place: a causal softmax over the keys of each row.
- *
- * scores  rows * keys floats; rows may be 0
- * group   number of rows that share a position, >= 1: row i has position first + i / group
- * first   position of the first row, >= 0; the last row's position must be < keys
- * window  >= 1: a row sees the key at its position and the window - 1 keys before that
- *
- * Keys that a row does not see get probability 0. e^x is exact to 2 units in the last place. No key
- * that a row sees gets less than e^-87.3 times the row's largest probability.
- */
-EDGEMEM_API int32_t edgemem_softmax_causal(float *scores, int64_t rows, int64_t keys,
-                                           int64_t group, int64_t first, int64_t window,
-                                           int32_t isa);
-
-/* The backward pass of a softmax: d becomes p * (d - p . d), row by row.
- *
- * p     rows * keys floats: probabilities; rows may be 0
- * d     rows * keys floats: the gradient of p on entry, the gradient of the scores on return
- */
-EDGEMEM_API int32_t edgemem_softmax_backward(const float *p, float *d, int64_t rows, int64_t keys,
-                                             int32_t isa);
-
-/* RMS norm: out = x / rms(x) * weight, row by row, where rms(x)^2 = mean(x^2) + eps.
- *
- * x        rows * size floats; rows may be 0
- * weight   size floats
- * out      rows * size floats; may be the same buffer as x
- * inverse  rows floats; receives 1 / rms(x)
- * halves   rows * size numbers; receives the upper 16 bits of x, for the backward pass
- */
-EDGEMEM_API int32_t edgemem_rms_norm(const float *x, const float *weight, int64_t rows,
-                                     int64_t size, float eps, int32_t isa, float *out,
-                                     float *inverse, uint16_t *halves);
-
-/* The backward pass of edgemem_rms_norm.
- *
- * d_out            rows * size floats: the gradient of out; rows may be 0
- * halves, inverse  as edgemem_rms_norm wrote them; halves are read as in edgemem_gated_backward
- * dx               rows * size floats; the gradient of x is added to them
- */
-EDGEMEM_API int32_t edgemem_rms_norm_backward(const float *d_out, const uint16_t *halves,
-                                              const float *weight, const float *inverse,
-                                              int64_t rows, int64_t size, int32_t isa, float *dx);
-
-/* Gated unit: out = gate * sigmoid(z) * up, where z = gate for SILU, and for GELU's tanh form
- * z = 2 * sqrt(2 / pi) * (gate + 0.044715 * gate^3).
- *
- * gate_up     rows * 2 * size floats; each row has its size gates first, of which none should be
- *             beyond +-1e12; rows may be 0
- * activation  EDGEMEM_SILU or EDGEMEM_GELU
- * out         rows * size floats
- * halves      rows * 2 * size numbers; receives the upper 16 bits of gate_up, for the backward pass
- */
-EDGEMEM_API int32_t edgemem_gated(const float *gate_up, int64_t rows, int64_t size,
-                                  int32_t activation, int32_t isa, float *out, uint16_t *halves);
-
-/* The backward pass of edgemem_gated.
- *
- * halves     as edgemem_gated wrote them; each is read as the midpoint of the floats that share
- *            these 16 bits
- * d_out      rows * size floats: the gradient of out; rows may be 0
- * d_gate_up  rows * 2 * size floats; receives the gradient of gate_up
- */
-EDGEMEM_API int32_t edgemem_gated_backward(const uint16_t *halves, const float *d_out,
-                                           int64_t rows, int64_t size, int32_t activation,
-                                           int32_t isa, float *d_gate_up);
-
-/* Returns 1 if this build and this processor support the two functions below (AVX-512 with
- * bfloat16), else 0. Both then return EDGEMEM_ERR_ISA.
- */
-EDGEMEM_API int32_t edgemem_has_bf16(void);
-
-/* Packs some rows of a k * columns matrix in bfloat16, rounded to even, for edgemem_product_bf16.
- *
- * The packed matrix is a sequence of panels of 16 columns. A panel is a sequence of pairs of rows.
- * A pair is stored column by column, the upper row's number first. An incomplete last panel or pair
- * is padded with zeros. Several calls may pack one matrix, each some of its rows.
- *
- * rows     count * columns floats: rows start to start + count - 1 of the matrix; count may be 0
- * start    even; start + count must be even or k
- * packed   ceil(columns / 16) * ceil(k / 2) * 32 numbers, room for the whole matrix; only the
- *          places of these rows are written
- */
-EDGEMEM_API int32_t edgemem_pack_bf16(const float *rows, int64_t count, int64_t columns,
-                                      int64_t start, int64_t k, uint16_t *packed);
-
-/* out = x * matrix, with x and the matrix rounded to bfloat16 and sums in float32.
- *
- * x       rows * k floats; rows may be 0
- * packed  the k * columns matrix, as edgemem_pack_bf16 writes it
- * add     if not 0: out += x * matrix
- * out     rows * columns floats
- *
- * Numbers with a magnitude below 2^-126 count as 0. Takes 64 KiB of stack.
- */
-EDGEMEM_API int32_t edgemem_product_bf16(const float *x, int64_t rows, int64_t k,
-                                         const uint16_t *packed, int64_t columns, int32_t add,
-                                         float *out);
 
 #ifdef __cplusplus
 }

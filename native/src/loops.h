@@ -37,19 +37,6 @@ struct Loops {
     void (*add_scatter)(double *sums, const double *factors, const double *rows, int64_t stride,
                         int64_t count);
 
-    // The functions of layer_loops.h. Each call handles one row. `softmax` works in place,
-    // `softmax_backward` overwrites d, and `rms_norm_backward` adds to dx. `gelu` selects GELU
-    // instead of SiLU.
-    void (*softmax)(float *numbers, int64_t count);
-    void (*softmax_backward)(const float *p, float *d, int64_t count);
-    void (*rms_norm)(const float *x, const float *weight, int64_t size, float eps, float *out,
-                     float *inverse, uint16_t *halves);
-    void (*rms_norm_backward)(const float *d_out, const uint16_t *halves, const float *weight,
-                              int64_t size, float inverse, float *dx);
-    void (*gated)(bool gelu, const float *gate_up, int64_t size, float *out, uint16_t *halves);
-    void (*gated_backward)(bool gelu, const uint16_t *halves, const float *d_out, int64_t size,
-                           float *d_gate_up);
-
     const Dots<float> &dots(const float *) const { return floats; }
     const Dots<int8_t> &dots(const int8_t *) const { return bytes; }
 };

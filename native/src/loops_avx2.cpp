@@ -1,6 +1,5 @@
 // The only file with AVX2 instructions. They are enabled per function, never for the whole build,
 // so that the rest runs on any x86-64 processor.
-#include "layer_loops.h"
 #include "loops.h"
 
 #if EDGEMEM_HAS_AVX2
@@ -147,21 +146,13 @@ EDGEMEM_TARGET_AVX2 void add_scatter(double *sums, const double *factors, const 
     add_scatter_plain(sums + j, factors, rows + j, stride, count - j);
 }
 
-EDGEMEM_LAYER_FUNCTIONS(EDGEMEM_TARGET_AVX2)
-
 }  // namespace
 
 const Loops loops_avx2 = {{dots<float, 1>, dots<float, 2>},
                           {dots<int8_t, 1>, dots<int8_t, 2>},
                           scan,
                           scan_bytes,
-                          add_scatter,
-                          softmax,
-                          softmax_backward,
-                          rms_norm,
-                          rms_norm_backward,
-                          gated,
-                          gated_backward};
+                          add_scatter};
 
 }  // namespace edgemem
 #endif

@@ -1,5 +1,4 @@
 // The only file with NEON instructions. Every 64-bit ARM processor has them.
-#include "layer_loops.h"
 #include "loops.h"
 
 #if EDGEMEM_HAS_NEON
@@ -75,21 +74,13 @@ void scan_bytes(const int8_t *rows, int64_t count, const int8_t *query, int64_t 
     }
 }
 
-EDGEMEM_LAYER_FUNCTIONS()
-
 }  // namespace
 
 const Loops loops_neon = {{dots<float, 1>, dots<float, 2>},
                           {dots<int8_t, 1>, dots<int8_t, 2>},
                           scan,
                           scan_bytes,
-                          add_scatter_plain,
-                          softmax,
-                          softmax_backward,
-                          rms_norm,
-                          rms_norm_backward,
-                          gated,
-                          gated_backward};
+                          add_scatter_plain};
 
 }  // namespace edgemem
 #endif

@@ -1,4 +1,3 @@
-#include "layer_loops.h"
 #include "loops.h"
 
 namespace edgemem {
@@ -48,8 +47,6 @@ void scan_bytes(const int8_t *rows, int64_t count, const int8_t *query, int64_t 
     }
 }
 
-EDGEMEM_LAYER_FUNCTIONS()
-
 }  // namespace
 
 void add_scatter_plain(double *sums, const double *factors, const double *rows, int64_t stride,
@@ -67,12 +64,6 @@ const Loops loops_scalar = {{dots<float, 1>, dots<float, 2>},
                             {dots<int8_t, 1>, dots<int8_t, 2>},
                             scan,
                             scan_bytes,
-                            add_scatter_plain,
-                            softmax,
-                            softmax_backward,
-                            rms_norm,
-                            rms_norm_backward,
-                            gated,
-                            gated_backward};
+                            add_scatter_plain};
 
 }  // namespace edgemem

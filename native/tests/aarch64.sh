@@ -23,7 +23,7 @@ flags="-O2 -Wall -Wextra -Werror -I$native/include"
 cd "$work"
 # shellcheck disable=SC2086
 aarch64-linux-gnu-g++ -std=c++17 $flags -c "$native"/src/*.cpp
-for program in tests/abi_test tests/metric_test tests/candidates_test tests/layers_test examples/memory_search tests/fuzz; do
+for program in tests/abi_test tests/metric_test tests/candidates_test examples/memory_search tests/fuzz; do
     name=$(basename $program)
     mkdir "$name"
     # shellcheck disable=SC2086

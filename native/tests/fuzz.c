@@ -408,35 +408,6 @@ static void fuzz_candidates(int64_t n, int64_t dim, int32_t isa) {
     }
 }
 
-/* Compares each element of a bfloat16 product with the sum in double over the unrounded inputs. */
-static void fuzz_bf16(int64_t n, int64_t k, int wild) {
-    const int64_t columns = 1 + below(100), panel = (k + 1) / 2 * 32;
-    uint16_t *packed = NEW(uint16_t, (columns + 15) / 16 * panel);
-    float *x = floats(n * k, 0), *out = NEW(float, n * columns);
-    const int64_t cut = below((uint32_t)k / 2 + 1) * 2;
-    float *matrix = floats(k * columns, wild);
-    int64_t row, column, i;
-
-    if (!edgemem_has_bf16()) {
-        return;
-    }
-    CHECK(edgemem_pack_bf16(matrix, cut, columns, 0, k, packed) == EDGEMEM_OK);
-    CHECK(edgemem_pack_bf16(matrix + cut * columns, k - cut, columns, cut, k, packed) ==
-          EDGEMEM_OK);
-    CHECK(edgemem_product_bf16(x, n, k, packed, columns, 0, out) == EDGEMEM_OK);
-    for (row = 0; row < n && !wild; ++row) {
-        for (column = 0; column < columns; ++column) {
-            double sum = 0, size = 0;
-            for (i = 0; i < k; ++i) {
-                const double term = (double)x[row * k + i] * matrix[i * columns + column];
-                sum += term;
-                size += fabs(term);
-            }
-            CHECK(fabs(out[row * columns + column] - sum) <= size / 100 + 1e-6);
-        }
-    }
-}
-
 static int8_t *bytes_of(int64_t elements) {
     int8_t *numbers = NEW(int8_t, elements);
     int64_t i;
@@ -495,7 +466,6 @@ int main(int argc, char **argv) {
         fuzz_candidates(n, dim, isa);
         fuzz_maxsim(n, dim, isa);
         fuzz_bm25(below(10) ? n : below(300));
-        fuzz_bf16(n, below(20) ? dim : 600, wild);
         while (n_buffers) {
             free(buffers[--n_buffers]);
         }
