@@ -43,6 +43,7 @@ from edgemem.pipeline import image_memories, recall
 from edgemem.pipeline.days import Asked, agenda, days_asked, with_days
 from edgemem.pipeline.intervals import compared
 from edgemem.pipeline.parts import engine_for
+from edgemem.pipeline.photos import caption_of
 from edgemem.pipeline.turn import AnswerPlan, Turn, Way, plain_text, without_model
 from edgemem.results import (
     AddResults,
@@ -274,9 +275,8 @@ class Chat:
             way = way if evidence and self._heeds_notes else "quote"
         else:
             evidence = told_by or of_somebody or (*self._evidence(plain, hits, wanted, way), *now)
-        plan = AnswerPlan(
-            text, plain, said_at, hits, way, wanted, evidence, options, self._refusal(hits)
-        )
+        refusal = generation.NOTHING_FOUND if days else self._refusal(plain, hits)
+        plan = AnswerPlan(text, plain, said_at, hits, way, wanted, evidence, options, refusal)
         if pixels:
             return replace(plan, evidence=(), pixels=pixels, image_hits=image_hits)
         if computed:
@@ -505,12 +505,10 @@ class Chat:
         recalls = replace(plan.intent, wants="recall")
         return replace(plan, intent=recalls, expert_answer=said, evidence=told)
 
-    def _refusal(self, hits: SearchResults) -> str:
-        """The answer if no memory tells. If the best hit is an image, or was said with one, it says
-        that no model has seen the image."""
-        best = set(hits[0].sources) if recall.relevant(self.memory, hits[:1]) else set()
-        unseen = any(hit.image is not None and best.intersection(hit.sources) for hit in hits)
-        return generation.UNSEEN if unseen else generation.NOTHING_FOUND
+    def _refusal(self, question: str, hits: SearchResults) -> str:
+        """The answer if no memory tells. About an image it says that no model has seen it."""
+        photo = recall.photo_asked(self.memory, question, hits)
+        return generation.unseen(caption_of(photo)) if photo else generation.NOTHING_FOUND
 
     def _images_asked_about(
         self, images: Sequence[bytes | str | Path], hits: SearchResults, wanted: Intent

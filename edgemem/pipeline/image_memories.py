@@ -29,6 +29,7 @@ from edgemem.images.ocr import LONGEST, Ocr
 from edgemem.inputs import NO_WORDS
 from edgemem.language import content_words, day_text, share
 from edgemem.pipeline.ingest import Draft, Outdated, retried_if_outdated, text_update
+from edgemem.pipeline.photos import TEXT_IN_IT
 from edgemem.results import (
     Hit,
     ImageLine,
@@ -85,7 +86,7 @@ def described(picture: Picture, sent_at: str) -> str:
     day = f" taken on {day_text(taken)}" if taken[:10] not in ("", local_time(sent_at)[:10]) else ""
     lines = [f"Photo{day}: {picture.caption}" if picture.caption else f"Photo{day}"]
     if picture.ocr_text:
-        lines.append(f"Text in it: {picture.ocr_text}")
+        lines.append(f"{TEXT_IN_IT}{picture.ocr_text}")
     return "\n".join(lines)
 
 

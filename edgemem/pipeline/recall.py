@@ -22,6 +22,7 @@ from edgemem import language
 from edgemem.pipeline.lasting import KINDS, lasting
 from edgemem.pipeline.passages import answered, nearest_sentences, nearness, shortened
 from edgemem.pipeline.people import all_told, counted, rare_hits
+from edgemem.pipeline.photos import one_line
 from edgemem.pipeline.replies import Part, joined, parts
 from edgemem.results import (
     ASSISTANT,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from edgemem.memory import Memory
 
 __all__ = ["FAR_LESS", "asked_at", "bearing", "changed", "clock", "evidence_of", "has_ended"]
-__all__ += ["known", "near_misses", "notes", "overview", "quotes", "recall"]
+__all__ += ["known", "near_misses", "notes", "overview", "photo_asked", "quotes", "recall"]
 __all__ += ["relevant", "search", "sources", "telling", "told_of", "within", "without_remarks"]
 
 _MAX_EVIDENCE = 8  # turns and facts whose sentences are compared with the question
@@ -60,7 +61,6 @@ _QUOTED = 3  # sentences beside an answer that is not reliable
 _OFF = 2  # later turns that call off what is quoted
 _QUOTED_PARTS = 5  # the same, if parts of replies are among them
 _NEWEST = 100  # facts of `known`; no window has room for more
-_LETTER, _RUNS_ON = 32, 0.8  # a line runs on from so many characters and share of the longest one
 _LEADING_CHARS = 400  # of the turns before a message, searched together with it
 _MANY = 400  # hits, before remarks made again and again are left out
 _LONG_AGO = 31 * 86_400  # seconds after which "the gala is on the 4th" tells of a day that is over
@@ -336,6 +336,16 @@ def relevant(memory: Memory, hits: Sequence[Hit]) -> bool:
     return any(hit.score >= least for hit in hits)
 
 
+def photo_asked(memory: Memory, question: str, hits: Sequence[Hit]) -> Hit | None:
+    """The image that a question is about: the best hit, or the one that it was sent with. None if
+    the best hit is not relevant, or if what is known of the image has no word of the question."""
+    if not relevant(memory, hits[:1]):
+        return None
+    best, asked = {*hits[0].sources}, language.content_words(question)
+    photos = (hit for hit in hits if hit.image is not None and best.intersection(hit.sources))
+    return next((hit for hit in photos if _shares(asked, hit.memory)), None)
+
+
 def sources(shown: Sequence[Evidence]) -> tuple[Hit, ...]:
     """The memories of evidence, best first, each once."""
     hits = {e.source.id: e.source for e in shown if e.source is not None}
@@ -568,7 +578,7 @@ def evidence_of(
         said = [turns[id] for id in hit.sources if id in turns and (is_turn or id not in over)]
         # No turn says what is read in an image. Its lines stay apart once all becomes one line.
         if not is_turn and (edited or not said or hit.kind == "image"):
-            text = _one_line(hit.memory) if hit.kind == "image" else hit.memory
+            text = one_line(hit.memory) if hit.kind == "image" else hit.memory
             found[hit.id] = Evidence(text, hit.valid_from, source=hit)
             continue
         for turn in [known[id] for id in hit.sources if id in known] if edited else said:
@@ -586,20 +596,6 @@ def evidence_of(
 
 def _asks_of_past(question: str) -> bool:
     return language.asks_for_past(question) or language.asks_of_a_day(question)
-
-
-def _one_line(text: str) -> str:
-    """The lines of an image's text as one line. A line runs on into the next if it is nearly as
-    long as the longest, as in a letter, or if the next begins with a small letter. Any other line
-    ends its sentence."""
-    first, *rest = text.splitlines() or [""]
-    full = max(_LETTER, _RUNS_ON * max(map(len, rest), default=0))
-    one, last = first, ""
-    for line in rest:
-        apart = not (len(last) >= full or line[:1].islower() or one[-1:] in ".,;:!?")
-        one += f"{'.' if apart else ''} {line}"
-        last = line
-    return one
 
 
 def _answers_old(memory: Memory, turn: StoredTurn) -> bool:

@@ -31,13 +31,10 @@ from edgemem.stages.evidence import day_of, line, own_words, shown_text
 
 __all__ = ["ABOUT_ITSELF", "BEARING", "CHECK_THIS", "DOES_NOTHING", "DOES_NOTHING_BUT_KEEPS"]
 __all__ += ["ERASES_NOTHING", "FOR_A_TEXT", "KEEPS_AND_ERASES_NOTHING", "NEAREST", "NOTHING_FOUND"]
-__all__ += ["NOT_KNOWN", "TOLD", "UNSEEN", "answer", "confirms", "expert_prompt", "expert_target"]
-__all__ += ["quoted", "reliable", "unsure"]
+__all__ += ["NOT_KNOWN", "TOLD", "answer", "confirms", "expert_prompt", "expert_target", "quoted"]
+__all__ += ["reliable", "unseen", "unsure"]
 
 NOTHING_FOUND = "I don't know: I found no answer to that in my memory."
-
-UNSEEN = "I have only its caption and the text in it, and found no answer there."
-"""The answer about an image that no vision model has looked at."""
 
 ABOUT_ITSELF = (
     "I'm your AI assistant, a program on this device and not a person. I remember what you tell me."
@@ -278,6 +275,12 @@ def quoted(memories: Sequence[Evidence], head: str = TOLD) -> str:
         over = " (no longer so)" if memory.over else ""
         lines.append(f"- {told}{': ' if told else ''}{own_words(memory)}{over}")
     return "\n".join(lines)
+
+
+def unseen(caption: str) -> str:
+    """The answer about an image that no vision model has looked at. caption: "" if it has none."""
+    known = f'the caption and the text of the photo "{caption}"' if caption else "the photo's text"
+    return f"I have only {known}, and found no answer there."
 
 
 def unsure(memories: Sequence[Evidence]) -> str:

@@ -1,0 +1,72 @@
+"""What the text of a photo tells, in few words: its caption, and the lines that matter.
+
+The text of an image's memory is its caption and the text that was read in it. A whole receipt is no
+quotation, so a list or an answer quotes the lines that it is about, below the photo's caption.
+
+Knows the text of a memory; no store, no prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edgemem.results import Hit
+
+__all__ = ["TEXT_IN_IT", "caption_of", "head_of", "lines_of", "one_line", "quoted"]
+
+TEXT_IN_IT = "Text in it: "
+_LETTER, _RUNS_ON = 32, 0.8  # a line runs on from so many characters and share of the longest one
+_HEAD_CHARS = 80  # of a photo's name
+
+
+def one_line(text: str) -> str:
+    """The lines of an image's text as one line. A line runs on into the next if it is nearly as
+    long as the longest, as in a letter, or if the next begins with a small letter. Any other line
+    ends its sentence."""
+    first, *rest = text.splitlines() or [""]
+    full = _full(rest)
+    one, last = first, ""
+    for line in rest:
+        apart = not (len(last) >= full or line[:1].islower() or one[-1:] in ".,;:!?")
+        one += f"{'.' if apart else ''} {line}"
+        last = line
+    return one
+
+
+def _full(lines: Sequence[str]) -> float:
+    """The characters from which a line runs on into the next."""
+    return max(_LETTER, _RUNS_ON * max(map(len, lines), default=0))
+
+
+def caption_of(hit: Hit) -> str:
+    """The caption of an image as its name, "" if it has none."""
+    return head_of(hit).partition(": ")[2]
+
+
+def head_of(hit: Hit) -> str:
+    """The name of an image: "Photo: My dentist card", with the day if it was taken on another."""
+    head = " ".join(hit.memory.partition(f"\n{TEXT_IN_IT}")[0].split())
+    if len(head) > _HEAD_CHARS:
+        head = f"{head[:_HEAD_CHARS].rpartition(' ')[0]} …"
+    return head.rstrip(".")
+
+
+def lines_of(hit: Hit) -> list[str]:
+    """The lines of the text in an image; lines that run on are one (`one_line`)."""
+    lines = hit.memory.partition(f"\n{TEXT_IN_IT}")[2].splitlines()
+    full = _full(lines)
+    found: list[str] = []
+    last = ""
+    for line in lines:
+        runs_on = len(last) >= full or line[:1].islower() or last[-1:] in (",", ":")
+        if found and runs_on and last[-1:] not in (".", "!", "?"):
+            found[-1] += f" {line}"
+        else:
+            found.append(line)
+        last = line
+    return found
+
+
+def quoted(hit: Hit, lines: Sequence[str]) -> str:
+    """Some lines of an image's text, in one line below its name."""
+    return f"{head_of(hit)}: {'; '.join(line.rstrip('.;') for line in lines)}"
