@@ -65,6 +65,70 @@ def listed(memory: Memory, question: str, at: str = "2026-11-30T09:00:00Z") -> l
     return [item.split(": ", 1)[1] for item in answer.split("\n- ")[1:]]
 
 
+# -- days ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["What do I have on 10 December?", "Anything on Thursday 10 December?", "What's coming up?"],
+)
+def test_the_day_on_a_photographed_card_is_listed_with_its_line_and_the_photo(
+    memory: Memory, send: Send, question: str
+) -> None:
+    send("My dentist appointment.", *CARD)
+    line = "Appointment for Tom Linden; Thursday 10 December 2026 09:20"
+    assert listed(memory, question) == [f"Photo: My dentist appointment: {line}"]
+    assert listed(memory, "What do I have on 11 December?") == [NOTHING_FOUND]
+
+
+def test_a_card_without_a_caption_is_listed_too(memory: Memory, send: Send) -> None:
+    send(None, "Detention: 2 Dec, 15:30 room 14")
+    told = ["Photo: Detention: 2 Dec, 15:30 room 14"]
+    assert listed(memory, "What do I have on 2 December?") == told
+
+
+def test_the_day_of_a_receipt_is_no_plan_and_its_next_service_is(
+    memory: Memory, send: Send
+) -> None:
+    send("Receipt from the garage.", *RECEIPT, at="2026-11-14T17:30:00Z")
+    noon = "2026-11-14T12:00:00Z"
+    for question in ("What do I have today?", "What's on this week?", "What have I got on 14/11?"):
+        assert listed(memory, question, at=noon) == [NOTHING_FOUND]
+    due = ["Photo: Receipt from the garage: Next service due 14/05/2027"]
+    assert listed(memory, "What's coming up?") == due
+    send("Lunch.", "CAFE ROMA", "19 Nov 12:10", "Soup 6.50", at="2026-11-20T09:00:00Z")
+    later = listed(memory, "What do I have on 19 November?", at="2027-11-01T12:00:00Z")
+    assert later == [NOTHING_FOUND]
+
+
+def test_a_question_about_the_past_lists_what_a_receipt_says_of_its_day(
+    memory: Memory, send: Send
+) -> None:
+    send("The garage.", *RECEIPT, at="2026-11-16T17:30:00Z")
+    asked = "What did I do on 14 November?"
+    assert listed(memory, asked) == ["Photo: The garage: Invoice 40817 14/11/2026"]
+    send("Today the brakes of the Skoda were mended.", "INVOICE 14/11/2026", at="2026-11-14T20:00Z")
+    assert [*filter(lambda told: "INVOICE" in told, listed(memory, asked))] == []
+
+
+def test_days_that_a_photo_counts_from_a_day_of_its_own_are_not_listed(
+    memory: Memory, send: Send
+) -> None:
+    send("The shop.", "Open Monday to Friday", "Tomorrow we close early", "Yoga every Tuesday")
+    at = "2026-11-20T13:00:00Z"
+    for question in ("What do I have tomorrow?", "What's on next week?", "anything on tuesday?"):
+        assert listed(memory, question, at=at) == [NOTHING_FOUND]
+
+
+def test_a_plan_of_a_photo_that_is_called_off_is_listed_with_what_calls_it_off(
+    memory: Memory, send: Send
+) -> None:
+    send("My dentist appointment.", *CARD)
+    off = "The dentist appointment is cancelled."
+    memory.add(off, user_id="default", timestamp="2026-11-25T12:00:00Z", infer=False)
+    assert listed(memory, "What do I have on 10 December?")[1:] == [off]
+
+
 # -- whether the photo is meant ------------------------------------------------------------------
 
 
