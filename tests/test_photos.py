@@ -17,7 +17,8 @@ from memorykit import quick
 from edgemem import Chat, Memory
 from edgemem.config import load_settings
 from edgemem.images import ocr
-from edgemem.results import ImageLine
+from edgemem.pipeline import recall
+from edgemem.results import ImageLine, Scope
 from edgemem.stages.generation import NOTHING_FOUND
 
 CARD = ("Smile Dental", "Appointment for Tom Linden", "Thursday 10 December 2026 09:20",
@@ -158,3 +159,25 @@ def test_a_question_that_has_nothing_of_a_photo_is_refused_without_it(
     (hit,) = memory.search("Pizza", user_id="default", filters={"kind": "image"})
     best = replace(memory.search(question, user_id="default"), items=(replace(hit, score=0.5),))
     assert Chat(memory)._refusal(question, best) == NOTHING_FOUND
+
+
+# -- advice ---------------------------------------------------------------------------------------
+
+
+def test_advice_and_letters_are_shown_no_photo_that_does_not_bear_on_them(
+    memory: Memory, send: Send
+) -> None:
+    send("My payslip for November.", "PAYSLIP November 2026", "Net pay GBP 3,412.77")
+    send("Pizza on Friday night.", "NAPOLI EXPRESS", "1 Margherita 9.50", "TOTAL 28.90")
+    send("Receipt from the garage, brakes on the Skoda.", *RECEIPT)
+    memory.add("I am allergic to nuts.", user_id="default", infer=False)
+
+    def shown(task: str) -> list[str]:
+        scope, hits = Scope("default"), memory.search(task, user_id="default")
+        told = recall.bearing(memory, scope, task, hits, most=5, advice=True)
+        return [e.text.partition(".")[0] for e in told if e.source and e.source.kind == "image"]
+
+    assert shown("What shall I cook on Sunday?") == []
+    assert shown("Which book should I read next?") == []
+    garage = ["Photo: Receipt from the garage, brakes on the Skoda"]
+    assert shown("Write a note to the garage about the brakes on my Skoda.") == garage

@@ -56,6 +56,7 @@ _FAR_FROM_BEST = 0.05  # the same, for an expert (bench/LOG.md, 2026-11-26)
 _RIVALS = 0.2  # the same, for turns of which an expert should read the newest last
 _OF_THE_BEST = 0.17  # the same, for an overview or a quotation
 _BEARS = 0.5  # the same, for advice or a text
+_PHOTO_BEARS = 0.04  # least score of an image for these: a whole receipt is much to read in vain
 _PARTS, _OF_A_PART = 6, 4  # names and parts of a task that are searched for, hits of each
 _QUOTED = 3  # sentences beside an answer that is not reliable
 _OFF = 2  # later turns that call off what is quoted
@@ -508,7 +509,8 @@ def bearing(
     They are taken by turns from the hits of the search that are not far below the best one, and
     from those of a search for each name and part of the task. advice: also from what somebody must
     avoid, which no search may find; a letter says only what it is about. Turns that only ask are
-    left out.
+    left out, and so are images that no search finds near: where nothing resembles the task, the
+    best hit is any receipt.
     """
     rows: list[Sequence[Hit]] = [hits]
     if advice:  # no search scored these, so all stay
@@ -519,6 +521,7 @@ def bearing(
     once = {hit.id: hit for row in rows for hit in row}  # each is read once
     tell = {hit.id for hit in _that_tell(memory, once.values())}
     near = (within([hit for hit in row if hit.id in tell], _BEARS) for row in rows)
+    near = ([h for h in row if h.kind != "image" or h.score >= _PHOTO_BEARS] for row in near)
     return _oldest_first(evidence_of(memory, None, list(_round_robin(*near)))[:most])
 
 
