@@ -83,7 +83,7 @@ def test_the_day_on_a_photographed_card_is_listed_with_its_line_and_the_photo(
 
 
 def test_a_card_without_a_caption_is_listed_too(memory: Memory, send: Send) -> None:
-    send(None, "Detention: 2 Dec, 15:30 room 14")
+    send(None, "Detention: 2 Dec, 15:30 room 14", at="2026-11-26T16:30:00Z")
     told = ["Photo: Detention: 2 Dec, 15:30 room 14"]
     assert listed(memory, "What do I have on 2 December?") == told
 

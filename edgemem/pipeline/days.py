@@ -241,8 +241,8 @@ def _told_by_photo(hit: Hit, when: str, asked: Asked, said: Set[str]) -> list[_L
 def _dated(line: str, sent: date, said_at: str) -> list[tuple[date, date]]:
     """The days that a line of a photo names, whenever it was sent. Of a day without its year the
     nearest is meant: a receipt of 19 November, sent on the 20th, tells of no day a year later."""
-    step = _WEEK if sent < date.max - _WEEK else -_WEEK
-    another = (datetime.fromisoformat(said_at) + step).isoformat()
+    step = 2 * _WEEK if sent - date.min > 2 * _WEEK else -2 * _WEEK
+    another = (datetime.fromisoformat(said_at) - step).isoformat()
     days = set(told_days(line, said_at)).intersection(told_days(line, another))
     return sorted(d for d in days if str(d[0].year) in line or d[0] - sent <= _HALF_A_YEAR)
 
