@@ -255,8 +255,10 @@ class Chat:
             rare = recall.without_remarks(memory, plain, hits, self._scope, least=_CANDIDATES)
             hits = replace(hits, items=tuple(rare))
         told_of = partial(recall.told_of, most=TOLD_TURNS, scope=self._scope)
-        of_somebody = told_of(memory, plain, hits) if asks else ()
-        if of_somebody:
+        quoted = told_of(memory, plain, hits) if asks else ()
+        if asks and not (quoted or self.engine.sees):
+            quoted = recall.read_out(memory, plain, hits)
+        if quoted:
             wanted = replace(wanted, wants="overview")
         maybe_told = wanted.wants == "general" and any(hit.score >= _NEAR_SCORE for hit in hits)
         if maybe_told and (wanted.doubtful or self._heeds_notes):
@@ -274,7 +276,7 @@ class Chat:
             # Other models mix the plans up, and invent some where there are none.
             way = way if evidence and self._heeds_notes else "quote"
         else:
-            evidence = told_by or of_somebody or (*self._evidence(plain, hits, wanted, way), *now)
+            evidence = told_by or quoted or (*self._evidence(plain, hits, wanted, way), *now)
         refusal = generation.NOTHING_FOUND if days else self._refusal(plain, hits)
         plan = AnswerPlan(text, plain, said_at, hits, way, wanted, evidence, options, refusal)
         if pixels:

@@ -18,6 +18,7 @@ from edgemem import Chat, Memory
 from edgemem.config import load_settings
 from edgemem.images import ocr
 from edgemem.pipeline import recall
+from edgemem.pipeline.photos import amount
 from edgemem.results import ImageLine, Scope
 from edgemem.stages.generation import NOTHING_FOUND
 
@@ -25,6 +26,8 @@ CARD = ("Smile Dental", "Appointment for Tom Linden", "Thursday 10 December 2026
         "Dr Adeyemi, root canal")  # fmt: skip
 RECEIPT = ("BRIGHTSIDE GARAGE LTD", "Invoice 40817 14/11/2026", "2 front brake pads 86.40",
            "TOTAL 128.40", "Next service due 14/05/2027")  # fmt: skip
+PIZZA = ("NAPOLI EXPRESS", "Order 2231 27/11/2026", "1 Margherita 9.50", "1 Diavola 12.50",
+         "2 Cola 4.00", "Delivery 2.90", "TOTAL 28.90", "Paid by card")  # fmt: skip
 Send = Callable[..., None]
 
 
@@ -159,6 +162,73 @@ def test_a_question_that_has_nothing_of_a_photo_is_refused_without_it(
     (hit,) = memory.search("Pizza", user_id="default", filters={"kind": "image"})
     best = replace(memory.search(question, user_id="default"), items=(replace(hit, score=0.5),))
     assert Chat(memory)._refusal(question, best) == NOTHING_FOUND
+
+
+# -- its lines ------------------------------------------------------------------------------------
+
+
+def quotes(memory: Memory, question: str) -> list[str]:
+    hits = memory.search(question, user_id="default")
+    return [e.text for e in recall.near_misses(memory, question, hits)]
+
+
+def test_below_a_refusal_stand_the_lines_of_a_photo_that_may_answer(
+    memory: Memory, send: Send
+) -> None:
+    send("Pizza on Friday night.", *PIZZA)
+    for question in ("How much was the pizza?", "What did the pizza cost?"):
+        (told,) = quotes(memory, question)
+        name, _, lines = told.partition(": ")[2].partition(": ")
+        assert name == "Pizza on Friday night" and lines.endswith("TOTAL 28.90")
+        assert 2 <= len(lines.split("; ")) <= 3 and "Order" not in lines and "card" not in lines
+    (told,) = quotes(memory, "How was the pizza delivery paid?")
+    assert "Paid by card" in told and told.count(";") == 2
+
+
+def test_a_photo_without_a_text_is_quoted_by_its_caption(memory: Memory, send: Send) -> None:
+    send("The new sofa.")
+    assert quotes(memory, "Which colour has the sofa?") == ["Photo: The new sofa"]
+
+
+@pytest.mark.parametrize(
+    ("line", "hundredths"),
+    [("2 Cola 4.00", 400), ("Net pay GBP 3,412.77", 341277), ("1 234,50 EUR", 123450),
+     ("Invoice 40817 14/11/2026", 0), ("Due 14.05.2027", 0), ("2 x 1.15 2.30", 230),
+     ("Room 14", 0), ("Tel. 030 12.12.44", 0)],
+)  # fmt: skip
+def test_an_amount_is_known_by_its_digits(line: str, hundredths: int) -> None:
+    assert amount(line) == hundredths
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["What did the receipt from the garage say?", "What's written on the garage receipt?",
+     "what does my brakes receipt say"],
+)  # fmt: skip
+def test_a_question_for_what_a_photo_says_is_answered_with_its_text(
+    memory: Memory, send: Send, question: str
+) -> None:
+    send("Receipt from the garage, brakes on the Skoda.", *RECEIPT)
+    whole = f"Photo: Receipt from the garage, brakes on the Skoda: {'; '.join(RECEIPT)}"
+    assert listed(memory, question) == [whole]
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["What did the garage receipt cost?", "Where is the receipt from the garage?",
+     "What did the doctor say?", "When is the next service due?"],
+)  # fmt: skip
+def test_a_question_for_less_than_its_text_is_not(
+    memory: Memory, send: Send, question: str
+) -> None:
+    send("Receipt from the garage, brakes on the Skoda.", *RECEIPT)
+    assert recall.read_out(memory, question, memory.search(question, user_id="default")) == ()
+
+
+def test_of_a_long_text_the_beginning_is_read_out(memory: Memory, send: Send) -> None:
+    send("The letter from the council.", *(f"Paragraph {n} of this." for n in range(100)))
+    (told,) = listed(memory, "What does the letter from the council say?")
+    assert told.endswith(" …") and 700 < len(told) < 900
 
 
 # -- advice ---------------------------------------------------------------------------------------

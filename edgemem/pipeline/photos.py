@@ -8,14 +8,18 @@ Knows the text of a memory; no store, no prompt.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from edgemem.results import Hit
 
-__all__ = ["TEXT_IN_IT", "caption_of", "head_of", "lines_of", "one_line", "quoted"]
+__all__ = ["TEXT_IN_IT", "amount", "caption_of", "head_of", "lines_of", "one_line", "quoted"]
+__all__ += ["read_out"]
 
 TEXT_IN_IT = "Text in it: "
 _LETTER, _RUNS_ON = 32, 0.8  # a line runs on from so many characters and share of the longest one
+_AMOUNT = re.compile(r"(?<![\d.,/:-])(?:\d{1,3}(?:[., ']\d{3})+|\d{1,9})[.,]\d\d(?![\d/:-]|[.,]\d)")
+_MOST_CHARS = 800  # of a text that is read out
 _HEAD_CHARS = 80  # of a photo's name
 
 
@@ -68,5 +72,26 @@ def lines_of(hit: Hit) -> list[str]:
 
 
 def quoted(hit: Hit, lines: Sequence[str]) -> str:
-    """Some lines of an image's text, in one line below its name."""
-    return f"{head_of(hit)}: {'; '.join(line.rstrip('.;') for line in lines)}"
+    """Some lines of an image's text, in one line after its name."""
+    told = "; ".join(line.rstrip(".;") for line in lines)
+    return f"{head_of(hit)}: {told}" if told else head_of(hit)
+
+
+def amount(line: str) -> int:
+    """The largest amount that a line names, in hundredths; 0 if it names none.
+
+    >>> amount("2 Cola 4.00 of 1,204.50, 14.05.2027")
+    120450
+    """
+    return max((int(re.sub(r"\D", "", found)) for found in _AMOUNT.findall(line)), default=0)
+
+
+def read_out(hit: Hit) -> str:
+    """The whole text of an image after its name; of a long one the beginning. "" without a text."""
+    kept: list[str] = []
+    for line in lines_of(hit):
+        if sum(map(len, kept)) + len(line) > _MOST_CHARS:
+            kept.append(f"{line[: max(0, _MOST_CHARS - sum(map(len, kept)))].rstrip()} …")
+            break
+        kept.append(line)
+    return quoted(hit, kept) if kept else ""

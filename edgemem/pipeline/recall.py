@@ -19,10 +19,10 @@ from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from edgemem import language
+from edgemem.pipeline import photos
 from edgemem.pipeline.lasting import KINDS, lasting
 from edgemem.pipeline.passages import answered, nearest_sentences, nearness, shortened
 from edgemem.pipeline.people import all_told, counted, rare_hits
-from edgemem.pipeline.photos import one_line
 from edgemem.pipeline.replies import Part, joined, parts
 from edgemem.results import (
     ASSISTANT,
@@ -44,8 +44,18 @@ if TYPE_CHECKING:
     from edgemem.memory import Memory
 
 __all__ = ["FAR_LESS", "asked_at", "bearing", "changed", "clock", "evidence_of", "has_ended"]
-__all__ += ["known", "near_misses", "notes", "overview", "photo_asked", "quotes", "recall"]
-__all__ += ["relevant", "search", "sources", "telling", "told_of", "within", "without_remarks"]
+__all__ += ["known", "near_misses", "notes", "overview", "photo_asked", "quotes"]
+__all__ += [
+    "read_out",
+    "recall",
+    "relevant",
+    "search",
+    "sources",
+    "telling",
+    "told_of",
+    "within",
+    "without_remarks",
+]
 
 _MAX_EVIDENCE = 8  # turns and facts whose sentences are compared with the question
 _SHORTEST = 3  # items of a list in which a place counts
@@ -65,6 +75,8 @@ _NEWEST = 100  # facts of `known`; no window has room for more
 _LEADING_CHARS = 400  # of the turns before a message, searched together with it
 _MANY = 400  # hits, before remarks made again and again are left out
 _LONG_AGO = 31 * 86_400  # seconds after which "the gala is on the 4th" tells of a day that is over
+_WHOLE_TEXT = "What does the photo say?", "What is written on the photo?"
+_ASKS_WHOLE = 0.71  # cosine of a question for a photo's text to one of these (bench/LOG.md)
 _A_NOW = "2026-11-30T15:21"
 _CLOCK, _CLEARLY = 0.42, 0.46  # cosines of what tells the time of _A_NOW to a question for the time
 
@@ -343,8 +355,32 @@ def photo_asked(memory: Memory, question: str, hits: Sequence[Hit]) -> Hit | Non
     if not relevant(memory, hits[:1]):
         return None
     best, asked = {*hits[0].sources}, language.content_words(question)
-    photos = (hit for hit in hits if hit.image is not None and best.intersection(hit.sources))
-    return next((hit for hit in photos if _shares(asked, hit.memory)), None)
+    sent = (hit for hit in hits if hit.image is not None and best.intersection(hit.sources))
+    return next((hit for hit in sent if _shares(asked, hit.memory)), None)
+
+
+def read_out(memory: Memory, question: str, hits: Sequence[Hit]) -> tuple[Evidence, ...]:
+    """The text of the photo that a question asks to be told whole ("What did the receipt say?");
+    none for other questions, and of a photo without a text.
+
+    Such questions differ in what they call the photo. With "photo" in place of these words they
+    resemble each other.
+    """
+    photo = photo_asked(memory, question, hits)
+    if photo is None or not (text := photos.read_out(photo)):
+        return ()
+    plain = _with_photo(question, photo)
+    asked, *whole = memory.embedder.embed([plain, *_WHOLE_TEXT])
+    if max(float(asked @ each) for each in whole) < _ASKS_WHOLE:
+        return ()
+    return (Evidence(text, photo.valid_from, source=photo),)
+
+
+def _with_photo(question: str, photo: Hit) -> str:
+    """The question with "photo" for each word that the photo's caption or first line has too."""
+    name = f"{photos.caption_of(photo)} {' '.join(photos.lines_of(photo)[:1])}"
+    names = {w for w in language.content_words(question) if _shares([w], name)}
+    return " ".join("photo" if w in names else w for w in language.words(question))
 
 
 def sources(shown: Sequence[Evidence]) -> tuple[Hit, ...]:
@@ -581,7 +617,7 @@ def evidence_of(
         said = [turns[id] for id in hit.sources if id in turns and (is_turn or id not in over)]
         # No turn says what is read in an image. Its lines stay apart once all becomes one line.
         if not is_turn and (edited or not said or hit.kind == "image"):
-            text = one_line(hit.memory) if hit.kind == "image" else hit.memory
+            text = photos.one_line(hit.memory) if hit.kind == "image" else hit.memory
             found[hit.id] = Evidence(text, hit.valid_from, source=hit)
             continue
         for turn in [known[id] for id in hit.sources if id in known] if edited else said:
