@@ -17,10 +17,11 @@ from memorykit import quick
 from edgemem import Chat, Memory
 from edgemem.config import load_settings
 from edgemem.images import ocr
-from edgemem.pipeline import recall
-from edgemem.pipeline.photos import amount
+from edgemem.pipeline import image_memories, recall
+from edgemem.pipeline.photos import amount, head_of
 from edgemem.results import ImageLine, Scope
 from edgemem.stages.generation import NOTHING_FOUND
+from edgemem.stages.intent import Intent
 
 CARD = ("Smile Dental", "Appointment for Tom Linden", "Thursday 10 December 2026 09:20",
         "Dr Adeyemi, root canal")  # fmt: skip
@@ -29,6 +30,18 @@ RECEIPT = ("BRIGHTSIDE GARAGE LTD", "Invoice 40817 14/11/2026", "2 front brake p
 PIZZA = ("NAPOLI EXPRESS", "Order 2231 27/11/2026", "1 Margherita 9.50", "1 Diavola 12.50",
          "2 Cola 4.00", "Delivery 2.90", "TOTAL 28.90", "Paid by card")  # fmt: skip
 Send = Callable[..., None]
+
+
+class Eyes:
+    """Stands in for the OCR: finds these lines in any picture."""
+
+    lines: tuple[str, ...] = ()
+    seen = 0
+
+    def read(self, _pixels: np.ndarray) -> list[ImageLine]:
+        self.seen += 1
+        box = ((0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0))
+        return [ImageLine(line, 0.9, box) for line in self.lines]
 
 
 @pytest.fixture
@@ -41,13 +54,6 @@ def memory() -> Iterator[Memory]:
 @pytest.fixture
 def send(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> Send:
     """Sends a photo with these lines of text, and lets it be read."""
-
-    class Eyes:
-        lines: tuple[str, ...] = ()
-
-        def read(self, _pixels: np.ndarray) -> list[ImageLine]:
-            box = ((0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0))
-            return [ImageLine(line, 0.9, box) for line in self.lines]
 
     eyes, sent = Eyes(), []
     monkeypatch.setattr(ocr.Ocr, "load", lambda **_: eyes)
@@ -144,8 +150,8 @@ def test_what_only_eyes_could_tell_of_a_photo_is_said_to_be_unseen_and_names_the
     memory.add("I work at the harbour.", user_id="default", infer=False)
     chat = Chat(memory)
     for question, known in (
-        ("Which colour has my new bike?", 'the caption and the text of the photo "My new bike"'),
-        ("What is the guest wifi called?", "the photo's text"),
+        ("Which colour has my new bike?", 'the caption of the photo "My new bike"'),
+        ("What is the guest wifi called?", "the text of that photo"),
     ):
         told = chat._refusal(question, memory.search(question, user_id="default"))
         assert told == f"I have only {known}, and found no answer there."
@@ -251,3 +257,85 @@ def test_advice_and_letters_are_shown_no_photo_that_does_not_bear_on_them(
     assert shown("Which book should I read next?") == []
     garage = ["Photo: Receipt from the garage, brakes on the Skoda"]
     assert shown("Write a note to the garage about the brakes on my Skoda.") == garage
+
+
+# -- a photo that comes with its question --------------------------------------------------------
+
+
+@pytest.fixture
+def eyes(monkeypatch: pytest.MonkeyPatch) -> Eyes:
+    made = Eyes()
+    monkeypatch.setattr(ocr.Ocr, "load", lambda **_: made)
+    return made
+
+
+@pytest.fixture
+def reading() -> Iterator[Memory]:
+    """A memory that reads photos, with one of a dentist's card."""
+    settings = replace(load_settings(), image_text="on")
+    with quick(settings=settings, engine=FakeEngine()) as opened:
+        opened.add("My dentist appointment.", images=[PHOTO], user_id="default", infer=False)
+        yield opened
+
+
+PHOTO, ANOTHER = saved(drawn(seed=98)), saved(drawn(seed=99))
+WIFI = ("Guest WiFi", "Network: LindenNest", "Password: plum-otter-73")
+
+
+@pytest.mark.parametrize("remember", [True, False])
+def test_a_question_is_answered_from_the_photo_that_comes_with_it(
+    reading: Memory, eyes: Eyes, remember: bool
+) -> None:
+    eyes.lines = CARD
+    reading.read_images()
+    eyes.lines = WIFI
+    chat = Chat(reading)
+    said = "".join(chat.send("What does this photo say?", images=[ANOTHER], remember=remember))
+    assert said.endswith(f"Photo: {'; '.join(WIFI)}") and said.count("\n- ") == 1
+    plan = chat.send("What is the password?", images=[ANOTHER], remember=remember)
+    assert [hit.memory for hit in plan.context] == ["\n".join(["Photo", *told(WIFI)])]
+
+
+def told(lines: tuple[str, ...]) -> list[str]:
+    return [f"Text in it: {lines[0]}", *lines[1:]]
+
+
+def test_a_photo_that_was_read_for_its_question_is_stored_with_its_text(
+    reading: Memory, eyes: Eyes
+) -> None:
+    eyes.lines = WIFI
+    reading.read_images()
+    reply = Chat(reading).send("Who is this?", images=[ANOTHER])
+    "".join(reply)
+    assert reply.changes is not None and [c.kind for c in reply.changes] == ["image"]
+    assert "plum-otter" in reading.get_all(user_id="default")[-1].memory
+    assert reading.read_images() == 0 and eyes.seen == 2
+
+
+def test_a_photo_that_tells_nothing_of_its_question_is_said_to_be_unseen(
+    reading: Memory, eyes: Eyes
+) -> None:
+    said = "".join(Chat(reading).send("What does it say here?", images=[ANOTHER], remember=False))
+    assert said == "I can't see what that photo shows, and there is no text in it."
+
+
+def test_a_photo_that_cannot_be_read_yet_is_said_to_be_unread(memory: Memory, eyes: Eyes) -> None:
+    said = "".join(Chat(memory).send("What does it say here?", images=[ANOTHER]))
+    assert said == "I can't see what that photo shows, and I have not read its text yet."
+    assert eyes.seen == 0  # `image_text` is off
+
+
+def test_below_a_refusal_stand_the_lines_of_the_photo_that_came_with_the_question(
+    reading: Memory, eyes: Eyes
+) -> None:
+    eyes.lines = PIZZA
+    chat, asked, now = Chat(reading), "How much was it?", "2026-11-30T09:00:00Z"
+    sent = image_memories.sent_with(reading, [ANOTHER], None, now)
+    plan = chat._plan_answer(asked, now, Intent("recall", tells=False), None, [ANOTHER], {}, sent)
+    assert "TOTAL 28.90" in chat._text_below(plan, plan.refusal)
+
+
+def test_what_is_asked_with_a_photo_is_not_its_name(memory: Memory, send: Send) -> None:
+    send("This is the garage bill. What is the total?", *RECEIPT)
+    (hit,) = memory.search("garage", user_id="default", filters={"kind": "image"})
+    assert head_of(hit) == "Photo: This is the garage bill"

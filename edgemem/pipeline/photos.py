@@ -11,10 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from edgemem.language import asks, sentences
 from edgemem.results import Hit
 
-__all__ = ["TEXT_IN_IT", "amount", "caption_of", "head_of", "lines_of", "one_line", "quoted"]
-__all__ += ["read_out"]
+__all__ = ["TEXT_IN_IT", "amount", "caption_of", "head_of", "is_told", "lines_of", "one_line"]
+__all__ += ["quoted", "read_out"]
 
 TEXT_IN_IT = "Text in it: "
 _LETTER, _RUNS_ON = 32, 0.8  # a line runs on from so many characters and share of the longest one
@@ -48,8 +49,10 @@ def caption_of(hit: Hit) -> str:
 
 
 def head_of(hit: Hit) -> str:
-    """The name of an image: "Photo: My dentist card", with the day if it was taken on another."""
-    head = " ".join(hit.memory.partition(f"\n{TEXT_IN_IT}")[0].split())
+    """The name of an image: "Photo: My dentist card", with the day if it was taken on another. What
+    was asked with it is left out."""
+    parts = sentences(" ".join(hit.memory.partition(f"\n{TEXT_IN_IT}")[0].split()))
+    head = " ".join([part for part in parts if not asks(part)] or parts)
     if len(head) > _HEAD_CHARS:
         head = f"{head[:_HEAD_CHARS].rpartition(' ')[0]} …"
     return head.rstrip(".")
@@ -69,6 +72,11 @@ def lines_of(hit: Hit) -> list[str]:
             found.append(line)
         last = line
     return found
+
+
+def is_told(hit: Hit) -> bool:
+    """Whether anything is known of an image but that it is one."""
+    return bool(caption_of(hit) or lines_of(hit))
 
 
 def quoted(hit: Hit, lines: Sequence[str]) -> str:

@@ -359,21 +359,24 @@ def photo_asked(memory: Memory, question: str, hits: Sequence[Hit]) -> Hit | Non
     return next((hit for hit in sent if _shares(asked, hit.memory)), None)
 
 
-def read_out(memory: Memory, question: str, hits: Sequence[Hit]) -> tuple[Evidence, ...]:
+def read_out(
+    memory: Memory, question: str, hits: Sequence[Hit], sent: Sequence[Hit] = ()
+) -> tuple[Evidence, ...]:
     """The text of the photo that a question asks to be told whole ("What did the receipt say?");
     none for other questions, and of a photo without a text.
 
-    Such questions differ in what they call the photo. With "photo" in place of these words they
-    resemble each other.
+    sent: the photos that came with the question, which is about these. Such questions differ in
+    what they call the photo. With "photo" in place of these words they resemble each other.
     """
-    photo = photo_asked(memory, question, hits)
-    if photo is None or not (text := photos.read_out(photo)):
+    meant = sent or [hit for hit in [photo_asked(memory, question, hits)] if hit is not None]
+    texts = [(hit, text) for hit in meant if (text := photos.read_out(hit))]
+    if not texts:
         return ()
-    plain = _with_photo(question, photo)
+    plain = _with_photo(question, texts[0][0])
     asked, *whole = memory.embedder.embed([plain, *_WHOLE_TEXT])
     if max(float(asked @ each) for each in whole) < _ASKS_WHOLE:
         return ()
-    return (Evidence(text, photo.valid_from, source=photo),)
+    return tuple(Evidence(text, hit.valid_from, source=hit) for hit, text in texts)
 
 
 def _with_photo(question: str, photo: Hit) -> str:

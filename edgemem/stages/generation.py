@@ -277,10 +277,18 @@ def quoted(memories: Sequence[Evidence], head: str = TOLD) -> str:
     return "\n".join(lines)
 
 
-def unseen(caption: str) -> str:
-    """The answer about an image that no vision model has looked at. caption: "" if it has none."""
-    known = f'the caption and the text of the photo "{caption}"' if caption else "the photo's text"
-    return f"I have only {known}, and found no answer there."
+def unseen(caption: str, *, text: bool, read: bool) -> str:
+    """The answer about an image that no vision model has looked at.
+
+    caption: "" if it has none. text: whether there is text in it. read: whether that was read yet.
+    """
+    named = f'the photo "{caption}"' if caption else "that photo"
+    known = [*(["the caption"] if caption else []), *(["the text"] if text else [])]
+    told = f"I have only {' and '.join(known)} of {named}, and found no answer there."
+    if not known:
+        told = "I can't see what that photo shows, and there is no text in it."
+        return told if read else f"{told.partition(',')[0]}, and I have not read its text yet."
+    return told if read else f"{told} I have not read its text yet."
 
 
 def unsure(memories: Sequence[Evidence]) -> str:
