@@ -43,7 +43,7 @@ from edgemem.pipeline import image_memories, recall
 from edgemem.pipeline.days import Asked, agenda, days_asked, with_days
 from edgemem.pipeline.intervals import compared
 from edgemem.pipeline.parts import engine_for
-from edgemem.pipeline.photos import caption_of, is_told, lines_of
+from edgemem.pipeline.photos import caption_of, known_of, lines_of
 from edgemem.pipeline.turn import AnswerPlan, Turn, Way, plain_text, without_model
 from edgemem.results import (
     AddResults,
@@ -266,7 +266,7 @@ class Chat:
         asks, own_words = wanted.wants == "recall", bool(options)
         with_turns = wanted.refers if asks else self._way(wanted, own_words) == "converse"
         if sent:
-            hits = SearchResults(tuple(hit for hit in sent if is_told(hit)))
+            hits = SearchResults(tuple(hit for hit in sent if known_of(hit)))
         else:
             hits = self._search(text, said_at, with_turns=with_turns)
         if asks and not sent and not any(hit.score >= _NEAR_SCORE for hit in hits):

@@ -160,7 +160,10 @@ def test_what_only_eyes_could_tell_of_a_photo_is_said_to_be_unseen_and_names_the
         assert told == NOTHING_FOUND
 
 
-@pytest.mark.parametrize("question", ["What is my name?", "What did mum earn?", "Who am I?"])
+@pytest.mark.parametrize(
+    "question",
+    ["What is my name?", "What did mum earn?", "Who am I?", "Can anyone else read my photos?"],
+)
 def test_a_question_that_has_nothing_of_a_photo_is_refused_without_it(
     memory: Memory, send: Send, question: str
 ) -> None:
@@ -168,6 +171,7 @@ def test_a_question_that_has_nothing_of_a_photo_is_refused_without_it(
     (hit,) = memory.search("Pizza", user_id="default", filters={"kind": "image"})
     best = replace(memory.search(question, user_id="default"), items=(replace(hit, score=0.5),))
     assert Chat(memory)._refusal(question, best) == NOTHING_FOUND
+    assert recall.near_misses(memory, question, best) == ()
 
 
 # -- its lines ------------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from edgemem.language import asks, sentences
 from edgemem.results import Hit
 
-__all__ = ["TEXT_IN_IT", "amount", "caption_of", "head_of", "is_told", "lines_of", "one_line"]
-__all__ += ["quoted", "read_out"]
+__all__ = ["TEXT_IN_IT", "amount", "caption_of", "head_of", "lines_of", "one_line", "quoted"]
+__all__ += ["known_of", "read_out"]
 
 TEXT_IN_IT = "Text in it: "
 _LETTER, _RUNS_ON = 32, 0.8  # a line runs on from so many characters and share of the longest one
@@ -74,9 +74,9 @@ def lines_of(hit: Hit) -> list[str]:
     return found
 
 
-def is_told(hit: Hit) -> bool:
-    """Whether anything is known of an image but that it is one."""
-    return bool(caption_of(hit) or lines_of(hit))
+def known_of(hit: Hit) -> str:
+    """All that is known of an image, but that it is a photo; "" if nothing else is."""
+    return " ".join([caption_of(hit), *lines_of(hit)]).strip()
 
 
 def quoted(hit: Hit, lines: Sequence[str]) -> str:

@@ -294,7 +294,12 @@ def _calls_off(hit: Hit, plan: Evidence) -> bool:
 def near_misses(memory: Memory, question: str, hits: Sequence[Hit]) -> tuple[Evidence, ...]:
     """The quotations below a refusal: those of the `quotes` that share a word with the question."""
     asked = language.content_words(question)
-    return tuple(e for e in quotes(memory, question, hits) if language.share(asked, e.text) > 0)
+
+    def told(evidence: Evidence) -> str:
+        photo = evidence.source if evidence.source and evidence.source.image else None
+        return photos.known_of(photo) if photo else evidence.text
+
+    return tuple(e for e in quotes(memory, question, hits) if _shares(asked, told(e)))
 
 
 def clock(
@@ -356,7 +361,7 @@ def photo_asked(memory: Memory, question: str, hits: Sequence[Hit]) -> Hit | Non
         return None
     best, asked = {*hits[0].sources}, language.content_words(question)
     sent = (hit for hit in hits if hit.image is not None and best.intersection(hit.sources))
-    return next((hit for hit in sent if _shares(asked, hit.memory)), None)
+    return next((hit for hit in sent if _shares(asked, photos.known_of(hit))), None)
 
 
 def read_out(
