@@ -43,6 +43,7 @@ from edgemem.pipeline import image_memories, recall
 from edgemem.pipeline.days import Asked, agenda, days_asked, with_days
 from edgemem.pipeline.intervals import aged, compared
 from edgemem.pipeline.parts import engine_for
+from edgemem.pipeline.photos import caption_of, known_of, lines_of
 from edgemem.pipeline.turn import AnswerPlan, Turn, Way, plain_text, without_model
 from edgemem.results import (
     AddResults,
@@ -185,7 +186,8 @@ class Chat:
         """Send a message; the reply streams as it is iterated.
 
         This call searches and may ask an expert (about a second). Then it stores the message, so
-        that a message that cannot be stored gets no answer. When the reply ends or is closed, facts
+        that a message that cannot be stored gets no answer. A question with images is stored first,
+        and its images are read, unless the model sees. When the reply ends or is closed, facts
         are extracted (seconds). A user interface should pass remember="first", which leaves the
         facts to `Memory.process_pending`, and run that on a worker.
         images: as for `Memory.add`; they are stored with the message. timestamp: when the message
@@ -211,23 +213,36 @@ class Chat:
             wanted = replace(wanted, tells=wanted.tells or bool(images))
             remember = wanted.tells and remember  # it may quote what is to be forgotten
         understood = time.perf_counter()
-        plan = self._plan_answer(text, said_at, wanted, days, images, options or {})
+        stores = remember and remember != "answer"
+        # A question about its own images is answered from them, so they are stored and read first.
+        of_images = bool(images) and wanted.wants == "recall" and not self.engine.sees
+        changes = self._store(text, said_at, wanted, images) if stores and of_images else None
+        sent = images if of_images else ()
+        asked = image_memories.sent_with(self.memory, sent, changes, said_at)
+        plan = self._plan_answer(text, said_at, wanted, days, images, options or {}, asked)
         planned = time.perf_counter()
         timings = {
             "intent_ms": (understood - started) * 1e3,
             "recall_ms": (planned - understood) * 1e3,
         }
         reply = Reply(plan.intent.wants, plan.hits, plan.context, timings)
-        if remember and remember != "answer":
-            # Searches leave a "recalled" message out: a question, asked again, would find itself.
-            said = {"role": "user", "content": text, "recalled": not wanted.tells}
-            reply.changes = self.memory.add(
-                said, images=images, timestamp=said_at, infer="later", **asdict(self._scope)
-            )
+        if stores:
+            if changes is None:
+                changes = self._store(text, said_at, wanted, images)
+            reply.changes = changes
         # Not the reply itself, which holds the generator: it could not be freed at once.
         reply._pieces = self._run(weakref.proxy(reply), plan, remember, cloud)
         next(reply._pieces)  # enters the `try`, so that an early close still remembers
         return reply
+
+    def _store(
+        self, text: str, said_at: str, wanted: Intent, images: Sequence[bytes | str | Path]
+    ) -> AddResults:
+        """Store a message. Searches leave a "recalled" one out: a question, asked again, would find
+        itself."""
+        said = {"role": "user", "content": text, "recalled": not wanted.tells}
+        ids = asdict(self._scope)
+        return self.memory.add(said, images=images, timestamp=said_at, infer="later", **ids)
 
     def _plan_answer(
         self,
@@ -237,11 +252,12 @@ class Chat:
         days: Asked | None,
         images: Sequence[bytes | str | Path],
         options: Options,
+        sent: tuple[Hit, ...],
     ) -> AnswerPlan:
         """Search the memories of a message, and decide how it is answered.
 
         wanted: its intent by its words; the memories may say otherwise. days: the days that it asks
-        about, if it asks for whatever there is on them.
+        about, if it asks for whatever there is on them. sent: the images that it asks about.
         """
         if wanted.wants == "source":
             return self._plan_of_source(text, said_at, wanted)
@@ -251,34 +267,38 @@ class Chat:
             wanted = replace(wanted, wants="general", doubtful=True)  # "and of Morocco?"
         asks, own_words = wanted.wants == "recall", bool(options)
         with_turns = wanted.refers if asks else self._way(wanted, own_words) == "converse"
-        hits = self._search(text, said_at, with_turns=with_turns)
-        if asks and not any(hit.score >= _NEAR_SCORE for hit in hits):
+        if sent:
+            hits = SearchResults(tuple(hit for hit in sent if known_of(hit)))
+        else:
+            hits = self._search(text, said_at, with_turns=with_turns)
+        if asks and not sent and not any(hit.score >= _NEAR_SCORE for hit in hits):
             rare = recall.without_remarks(memory, plain, hits, self._scope, least=_CANDIDATES)
             hits = replace(hits, items=tuple(rare))
         told_of = partial(recall.told_of, most=TOLD_TURNS, scope=self._scope)
-        of_somebody = told_of(memory, plain, hits) if asks else ()
-        if of_somebody:
+        quoted = told_of(memory, plain, hits) if asks and not sent else ()
+        if asks and not (quoted or self.engine.sees):
+            quoted = recall.read_out(memory, plain, hits, sent)
+        if quoted:
             wanted = replace(wanted, wants="overview")
         maybe_told = wanted.wants == "general" and any(hit.score >= _NEAR_SCORE for hit in hits)
         if maybe_told and (wanted.doubtful or self._heeds_notes):
             wanted, maybe_told = replace(wanted, wants="recall"), False
-        computable = asks and not options
+        computable = asks and not (options or sent)
         computed, told_by = self._computed(plain, said_at, hits) if computable else ("", ())
         way = self._way(wanted, own_words)
         image_hits, pixels = self._images_asked_about(images, hits, wanted)
         refers = wanted.refers and any(hit.score >= _REFERRED for hit in hits)
-        now = (
-            recall.clock(memory, plain, said_at, refers=refers) if wanted.wants == "recall" else ()
-        )
+        of_now = wanted.wants == "recall" and not sent
+        now = recall.clock(memory, plain, said_at, refers=refers) if of_now else ()
         if days:
             evidence = agenda(memory, self._scope, days, said_at, most=TOLD_TURNS)
             # Other models mix the plans up, and invent some where there are none.
             way = way if evidence and self._heeds_notes else "quote"
         else:
-            evidence = told_by or of_somebody or (*self._evidence(plain, hits, wanted, way), *now)
-        plan = AnswerPlan(
-            text, plain, said_at, hits, way, wanted, evidence, options, self._refusal(hits)
-        )
+            evidence = told_by or quoted or (*self._evidence(plain, hits, wanted, way), *now)
+        refusal = generation.NOTHING_FOUND if days else self._refusal(plain, hits, sent)
+        plan = AnswerPlan(text, plain, said_at, hits, way, wanted, evidence, options, refusal)
+        plan = replace(plan, image_hits=hits.items) if sent else plan
         if pixels:
             return replace(plan, evidence=(), pixels=pixels, image_hits=image_hits)
         if computed:
@@ -524,12 +544,14 @@ class Chat:
         recalls = replace(plan.intent, wants="recall")
         return replace(plan, intent=recalls, expert_answer=said, evidence=told)
 
-    def _refusal(self, hits: SearchResults) -> str:
-        """The answer if no memory tells. If the best hit is an image, or was said with one, it says
-        that no model has seen the image."""
-        best = set(hits[0].sources) if recall.relevant(self.memory, hits[:1]) else set()
-        unseen = any(hit.image is not None and best.intersection(hit.sources) for hit in hits)
-        return generation.UNSEEN if unseen else generation.NOTHING_FOUND
+    def _refusal(self, question: str, hits: SearchResults, sent: Sequence[Hit] = ()) -> str:
+        """The answer if no memory tells. About an image it says that no model has seen it. sent:
+        the images that came with the question."""
+        photo = sent[0] if sent else recall.photo_asked(self.memory, question, hits)
+        if photo is None:
+            return generation.NOTHING_FOUND
+        read = photo.image is None or photo.image.ocr_state != "pending"
+        return generation.unseen(caption_of(photo), text=bool(lines_of(photo)), read=read)
 
     def _images_asked_about(
         self, images: Sequence[bytes | str | Path], hits: SearchResults, wanted: Intent
@@ -614,7 +636,9 @@ class Chat:
         if wants != "recall" or plan.pixels:
             return ""
         if answer == plan.refusal:
-            head, find = generation.NEAREST, recall.near_misses
+            # Any line of a photo that came with the question may answer it.
+            find = recall.quotes if plan.image_hits else recall.near_misses
+            head = generation.NEAREST
         elif converses and plan.expert_answer is None:
             head, find = generation.TOLD, recall.quotes
         else:

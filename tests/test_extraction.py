@@ -398,6 +398,23 @@ def test_a_fact_of_which_the_expert_is_not_sure_is_left_out():
     ]
 
 
+def test_with_a_caption_no_message_before_is_shown():
+    engine = Expert([], [])
+    messages = [turn("The new sofa."), turn("I own a car.", "Tom")]
+    extract(engine, messages, context=[turn("I own a boat.")], captions=[0])
+    shown = [prompt.split("\n\n", 1)[1] for prompt, _ in engine.asked]
+    assert shown == [
+        "Ana: The new sofa.\nAbout Ana:\n",
+        "Before:\nAna: I own a boat.\nAna: The new sofa.\nNow:\nTom: I own a car.\nAbout Tom:\n",
+    ]
+
+
+@pytest.mark.parametrize("said", ["is called the new sofa", "is her new sofa", "is Ana's"])
+def test_a_fact_that_something_is_itself_is_dropped(said):
+    assert not extract(Expert([f"Ana's new sofa {said}"]), [turn("This is my new sofa.")])
+    assert extract(Expert(["Ana's new sofa is red"]), [turn("This is my new red sofa.")])
+
+
 def test_an_expert_is_shown_the_two_messages_before_of_the_same_talk():
     engine = Expert([], [])
     yesterday, noon = "2023-05-07T13:56:00.000+00:00", "2023-05-08T12:56:00.000+00:00"

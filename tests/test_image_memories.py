@@ -7,6 +7,7 @@ import io
 import json
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from storekit import child
 
 from edgemem import Chat, Memory
 from edgemem.cloud.governor import Governor
-from edgemem.config import Settings
+from edgemem.config import Settings, load_settings
 from edgemem.errors import InputError, StoreCorrupt, StoreFull
 from edgemem.images import picture
 from edgemem.inputs import MAX_IMAGES, NO_WORDS
@@ -53,6 +54,17 @@ def add(memory: Memory, *given: bytes, said: str | None = None, **more: Any) -> 
 
 
 # -- adding and finding ------------------------------------------------------------------------
+
+
+def test_facts_are_taken_from_a_caption_without_the_messages_before_it() -> None:
+    engine, payslip = FakeEngine(), "I took my payslip for November."
+    with quick(engine=engine, settings=replace(load_settings(), context_turns=2)) as memory:
+        memory.add(payslip, user_id="ana", infer=False)
+        memory.add(BIKE, user_id="ana", images=[SMALL])
+        memory.add("I ride my bicycle to work.", user_id="ana")
+    of_caption, after = (str(p) for stage, p in engine.prompts if stage == "extraction")
+    assert BIKE in of_caption and payslip not in of_caption
+    assert BIKE in after and payslip in after
 
 
 def test_an_image_with_words_is_a_turn_and_a_memory_of_kind_image() -> None:

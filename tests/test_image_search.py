@@ -30,7 +30,6 @@ from edgemem.pipeline import image_memories
 from edgemem.pipeline.recall import evidence_of
 from edgemem.results import ImageLine
 from edgemem.runtime.embedder import ImageEmbedder
-from edgemem.stages import generation
 
 WIDE = (3000, 1200)  # larger than what is read, so that boxes are to be scaled
 LINES = ("BRINDLE BAKERY", "TOTAL 23.40", "mail ana@example.org")
@@ -199,18 +198,6 @@ def test_the_real_ocr_reads_a_tilted_receipt_with_its_spaces_and_prices(
     assert reader.read(np.full((40, 40, 3), 255, np.uint8)) == []
     with pytest.raises(ValueError, match="at most 2000 a side"):
         reader.read(np.zeros((2001, 10, 3), np.uint8))
-
-
-def test_what_only_eyes_could_tell_of_an_image_is_said_to_be_unseen(eyes: Eyes) -> None:
-    with quiet(engine=FakeEngine()) as memory:
-        memory.add("My new bike.", images=[saved(drawn())], user_id="ana", infer=False)
-        memory.add("I work at the harbour.", user_id="ana", infer=False)
-        chat = Chat(memory, user_id="ana")
-        unknown = chat._refusal(memory.search("Which colour has my new bike?", user_id="ana"))
-        assert unknown == generation.UNSEEN
-        for other in ("Where do I work at the harbour?", "Giraffes?"):
-            told = chat._refusal(memory.search(other, user_id="ana"))
-            assert told == generation.NOTHING_FOUND
 
 
 def test_the_words_beside_a_photo_are_its_caption_unless_they_ask(eyes: Eyes) -> None:

@@ -41,6 +41,7 @@ __all__ = [
     "nicknames",
     "of_others",
     "owned_by",
+    "repeats_itself",
     "says_the_same",
     "with_known_people",
 ]
@@ -315,6 +316,22 @@ def _is_turned_round(fact: str, said: str, speaker: str) -> bool:
     return False
 
 
+def repeats_itself(fact: str) -> bool:
+    """Whether a fact says of something only that it is itself, as one made of a bare noun does.
+    Of the 70,002 written facts of models/pairs and bench/relations three do.
+
+    >>> repeats_itself("User's new sofa is called the new sofa.")
+    True
+    >>> repeats_itself("User's new sofa is the red one.")
+    False
+    """
+    said = _IS_ITSELF.fullmatch(fact)
+    if said is None:
+        return False
+    before, after = ({*words(part.replace("'s", ""))} for part in said.groups())
+    return bool(before & after) and after <= before | _SMALL
+
+
 def _has_ended(fact: str, said: str, speaker: str) -> bool:
     """Whether all of a fact is in one clause that says that something ended."""
     if _ENDED.search(fact) or is_negated(fact):
@@ -324,6 +341,8 @@ def _has_ended(fact: str, said: str, speaker: str) -> bool:
     return any(new and all(same_word(word, part) for word in new) for part in parts)
 
 
+_IS_ITSELF = re.compile(r"([^,;]+?) (?:is|are|was|were)(?: called| named)? ([^,;]+)")
+_SMALL = frozenset("a an at for from her his in its my of on our the their".split())
 _FIRST_TO_THIRD = (
     (re.compile(r"\b(?:I am|I['’]m)\b"), "{} is"),
     (re.compile(r"\b(?:I have|I['’]ve)\b"), "{} has"),

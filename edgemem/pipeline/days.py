@@ -1,7 +1,8 @@
 """What was told of some days, and plans that were moved.
 
 "What do I have on Thursday?" resembles no memory, so no search finds the answer. It is found by the
-days that memories name. What was told later of a plan follows it ("The dinner is cancelled.").
+days that memories name. What was told later of a plan follows it ("The dinner is cancelled."). A
+photo of a letter or a card names days too, beside the day on which it was written.
 
 "Put back a week" is shown with the new day, as a small model reads days but cannot count them. A
 length of time is counted from a day that was told in the same or an earlier turn. Of several such
@@ -14,10 +15,10 @@ Knows a Memory, an embedder and dates; no prompt.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from itertools import islice
 from math import log
 from typing import TYPE_CHECKING, NamedTuple
@@ -50,6 +51,7 @@ from edgemem.language import (
     told_weekdays,
 )
 from edgemem.pipeline.people import counted, rarest
+from edgemem.pipeline.photos import lines_of, quoted
 from edgemem.pipeline.recall import evidence_of
 from edgemem.results import Evidence, Hit, Scope, at_day, local_time
 from edgemem.runtime.embedder import Embedder
@@ -64,6 +66,7 @@ __all__ = ["Asked", "agenda", "days_asked", "with_days"]
 _NEAR = timedelta(days=92), timedelta(days=31)  # before and after a day, it is told of in any words
 _LATER = 3  # messages that are listed below a plan, the last
 _WIDEST = 2  # days: a plan for a week says little of a day in it
+_HALF_A_YEAR = timedelta(days=183)
 _WEEK = timedelta(days=7)  # from there on, what comes every Tuesday is not listed
 _TELLING = 2  # content words of a sentence without a date that is worth listing
 _SAME = 0.5  # share of a later message's content words that a plan has, if it is of the same thing
@@ -101,29 +104,44 @@ def agenda(
     question. At most `most` plans or notes are given, and then how many were left out: of past days
     those that tell most, of others the first.
     """
-    rows = told_texts(memory.store, scope, {"turn", "fact"})
+    rows = told_texts(memory.store, scope, {"turn", "fact", "image"})
     items = memory.store.by_rowids(_candidates(rows, asked)).values()
-    told = [Hit.of(i, 1.0) for i in items if i.kind == "turn" or i.updated_at != i.created_at]
+    hits = [Hit.of(i, 1.0) for i in items if i.kind != "fact" or i.updated_at != i.created_at]
+    told = [hit for hit in hits if hit.kind != "image"]
     near = [hit for hit in told if _told(hit.memory, _when(hit), asked)]
+    said = {source for hit in near for source in hit.sources}
+    photos = [hit for hit in hits if hit.kind == "image"]
+    photos = [hit for hit in photos if _told_by_photo(hit, _when(hit), asked, said)]
     found: dict[tuple[str, date], tuple[_Line, Evidence]] = {}
-    for evidence in evidence_of(memory, None, near):
-        if parts := _told(evidence.text, evidence.when or said_at, asked):
-            parts = [part for part in parts if not _has_ended(part, evidence, told)]
-            if not parts:
-                continue
-            text = " ".join(part.text for part in parts)
+    for evidence in evidence_of(memory, None, [*near, *photos]):
+        when, photo = evidence.when or said_at, _photo_of(evidence)
+        told_here = (
+            _told_by_photo(photo, when, asked, said) if photo else _told(evidence.text, when, asked)
+        )
+        if parts := [part for part in told_here if not _has_ended(part, evidence, told)]:
+            texts = [part.text for part in parts]
+            text = quoted(photo, texts) if photo else " ".join(texts)
             line = _Line(min(parts).day, any(part.named for part in parts), text)
             found[text, line.day] = line, replace(evidence, text=text)
     plans = sorted(found.values(), key=lambda one: (one[0].day, one[1].when or ""))
     texts = [text for _, text, _ in rows]
     order = _by_rarity(plans, texts, most) if asked.past else [*range(len(plans))]
-    tell = (i for i in order if not only_asks(memory.embedder, plans[i][1].text))
+    tell = (i for i in order if _tells(memory, plans[i][1]))
     kept = sorted(islice(tell, most))
     listed = {hit.id for hit in near}
     others = [hit for hit in told if hit.id not in listed]
     lines = (line for i in kept for line in (plans[i][1], *_later(memory, *plans[i], others)))
     left = len(plans) - len(kept)
     return (*dict.fromkeys(lines), *counted(left))  # one message may be of several plans
+
+
+def _photo_of(evidence: Evidence) -> Hit | None:
+    """The image that a piece of evidence was read in; None if it was said."""
+    return evidence.source if evidence.source and evidence.source.kind == "image" else None
+
+
+def _tells(memory: Memory, plan: Evidence) -> bool:
+    return _photo_of(plan) is not None or not only_asks(memory.embedder, plan.text)
 
 
 def _candidates(rows: Rows, asked: Asked) -> list[int]:
@@ -153,8 +171,8 @@ def _by_rarity(
 
 
 def _when(hit: Hit) -> str:
-    """When a turn was said, or a fact edited."""
-    return hit.valid_from or hit.created_at if hit.kind == "turn" else hit.updated_at
+    """When a turn was said, an image sent, or a fact edited."""
+    return hit.updated_at if hit.kind == "fact" else hit.valid_from or hit.created_at
 
 
 def _told(text: str, when: str, asked: Asked) -> list[_Line]:
@@ -193,6 +211,40 @@ def _told(text: str, when: str, asked: Asked) -> list[_Line]:
             found.append(_Line(day, bool(near), told, weekly and bool(near)))
         before = "" if listed or named else sentence
     return found
+
+
+def _told_by_photo(hit: Hit, when: str, asked: Asked, said: Set[str]) -> list[_Line]:
+    """The lines of a photo's text that tell of the days, as `_told` gives sentences.
+
+    A letter or a receipt also names the day on which it was written, which is no plan: only days
+    after the one on which it was sent are. A question about the past lists the others too, unless
+    the photo's message is listed already (`said`: the turns that are). Days that are counted from a
+    day that nobody told ("tomorrow", "Monday to Friday") are left out.
+    """
+    (first, last, past), said_at = asked, local_time(when)
+    sent = date.fromisoformat(said_at[:10])
+    own_day = past and said.isdisjoint(hit.sources)
+    length = max(last - first, timedelta(days=_WIDEST - 1))
+    found: list[_Line] = []
+    before = ""
+    for line in lines_of(hit):
+        named = _dated(line, sent, said_at)
+        near = [max(a, first) for a, b in named if a <= last and b >= first and b - a <= length]
+        near = [day for day in near if own_day or day > sent]
+        if near:
+            told = f"{before}; {line}" if before and says_only_when(line) else line
+            found.append(_Line(min(near), True, told))
+        before = "" if named else line
+    return found
+
+
+def _dated(line: str, sent: date, said_at: str) -> list[tuple[date, date]]:
+    """The days that a line of a photo names, whenever it was sent. Of a day without its year the
+    nearest is meant: a receipt of 19 November, sent on the 20th, tells of no day a year later."""
+    step = 2 * _WEEK if sent - date.min > 2 * _WEEK else -2 * _WEEK
+    another = (datetime.fromisoformat(said_at) - step).isoformat()
+    days = set(told_days(line, said_at)).intersection(told_days(line, another))
+    return sorted(d for d in days if str(d[0].year) in line or d[0] - sent <= _HALF_A_YEAR)
 
 
 def _has_ended(line: _Line, plan: Evidence, told: Sequence[Hit]) -> bool:

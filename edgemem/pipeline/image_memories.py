@@ -29,7 +29,9 @@ from edgemem.images.ocr import LONGEST, Ocr
 from edgemem.inputs import NO_WORDS
 from edgemem.language import content_words, day_text, share
 from edgemem.pipeline.ingest import Draft, Outdated, retried_if_outdated, text_update
+from edgemem.pipeline.photos import TEXT_IN_IT
 from edgemem.results import (
+    AddResults,
     Hit,
     ImageLine,
     MemoryItem,
@@ -54,7 +56,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NEAR", "BackgroundReader", "answer", "caption", "caption_waits", "described", "drafts"]
 __all__ += ["hits_of", "images_of", "pixels_of", "read_pending", "recaptioned", "search_by_image"]
-__all__ += ["set_caption", "set_captions", "set_text"]
+__all__ += ["sent_with", "set_caption", "set_captions", "set_text"]
 
 NEAR = 8
 """Perceptual hashes of copies differ in at most so many of 64 bits (bench/LOG.md, 2026-11-25)."""
@@ -85,7 +87,7 @@ def described(picture: Picture, sent_at: str) -> str:
     day = f" taken on {day_text(taken)}" if taken[:10] not in ("", local_time(sent_at)[:10]) else ""
     lines = [f"Photo{day}: {picture.caption}" if picture.caption else f"Photo{day}"]
     if picture.ocr_text:
-        lines.append(f"Text in it: {picture.ocr_text}")
+        lines.append(f"{TEXT_IN_IT}{picture.ocr_text}")
     return "\n".join(lines)
 
 
@@ -263,18 +265,80 @@ def _read_text(memory: Memory, ocr: Ocr, id: str) -> None:
     if stored is None:
         return
     try:
-        pixels = picture.pixels(stored.data, LONGEST)
-        lines = ocr.read(pixels)
+        lines = _lines_in(ocr, stored)
     except (InputError, ModelError):
         set_text(memory, id, "failed")
         return
-    scale = stored.width / pixels.shape[1]
-    found = []
-    for line in lines:
-        box = tuple((round(x * scale, 1), round(y * scale, 1)) for x, y in line.box)
-        found.append(replace(line, box=box).to_dict())
     text = "\n".join(line.text for line in lines)
-    set_text(memory, id, "done", text or None, json.dumps(found, ensure_ascii=False))
+    boxes = json.dumps([line.to_dict() for line in lines], ensure_ascii=False)
+    set_text(memory, id, "done", text or None, boxes)
+
+
+def _lines_in(ocr: Ocr, image: Picture) -> list[ImageLine]:
+    """The lines of an image, their boxes in its pixels. Raises InputError, ModelError."""
+    pixels = picture.pixels(image.data, LONGEST)
+    scale = image.width / pixels.shape[1]
+    found = []
+    for line in ocr.read(pixels):
+        box = tuple((round(x * scale, 1), round(y * scale, 1)) for x, y in line.box)
+        found.append(replace(line, box=box))
+    return found
+
+
+def sent_with(
+    memory: Memory,
+    sources: Sequence[bytes | str | Path],
+    added: AddResults | None,
+    said_at: str,
+) -> tuple[Hit, ...]:
+    """The images that came with a question, in order, as the best hits; their text is read at once.
+
+    sources: as `Memory.add` takes them. added: what it returned for them. None: they are not
+    stored, and the id of a hit is that of its image. Text is not read under the conditions of
+    `read_pending`, or with `image_text` off. Raises InputError, ConfigError.
+    """
+    ocr = None
+    if sources and memory.settings.image_text == "on":
+        with suppress(ModelError):
+            ocr = memory._parts.ocr()
+    try:
+        if added is not None:
+            return _sent_and_stored(memory, ocr, added)
+        return tuple(_sent(memory, ocr, picture.read(source), said_at) for source in sources)
+    finally:
+        if ocr is not None:
+            memory._parts.drop_ocr()
+
+
+def _sent_and_stored(memory: Memory, ocr: Ocr | None, added: AddResults) -> tuple[Hit, ...]:
+    ids = [change.id for change in added if change.kind == "image"]
+    for item in memory.store.get(ids).values() if ocr else ():
+        if ocr and item.image and item.image.ocr_state == "pending":
+            _read_text(memory, ocr, item.image.id)
+    now = memory.store.get(ids)
+    return tuple(Hit.of(now[id], 1.0) for id in ids if id in now)
+
+
+def _sent(memory: Memory, ocr: Ocr | None, image: Picture, said_at: str) -> Hit:
+    text = images.text_of(memory.store, image.id)
+    if text is not None:
+        image = replace(image, ocr_text=text, ocr_state="done")
+    elif ocr is not None:
+        try:
+            lines = [line.text for line in _lines_in(ocr, image)]
+            image = replace(image, ocr_text="\n".join(lines) or None, ocr_state="done")
+        except (InputError, ModelError):
+            image = replace(image, ocr_state="failed")
+    return Hit(
+        id=image.id,
+        memory=described(image, said_at),
+        kind="image",
+        created_at=said_at,
+        updated_at=said_at,
+        valid_from=said_at,
+        image=image,
+        score=1.0,
+    )
 
 
 def _embedding(embedder: ImageEmbedder, data: bytes) -> NDArray[np.float32]:

@@ -47,7 +47,7 @@ from edgemem.runtime.encoder import Encoder
 from edgemem.runtime.experts import reader_of
 from edgemem.stages import extraction, update
 from edgemem.stages.material import is_material
-from edgemem.store import NewMemory, NewRelation, PendingItem, StoredTurn
+from edgemem.store import NewMemory, NewRelation, PendingItem, StoredTurn, images
 from edgemem.store.relations import relations_of
 from edgemem.store.writing import Transaction
 
@@ -294,8 +294,13 @@ def _extract_and_update(memory: Memory, piece: PendingItem) -> list[Change]:
         standing = memory.store.standing_turns([t.id for t in context])
         context = [t for t in context if t.id in standing]
     context, turns = (_of_life(memory, told) for told in (context, turns))
+    photos = images.of_turns(memory.store, [t.id for t in turns])
     found = extraction.extract(
-        engine, [_message(t) for t in turns], context=[_message(t) for t in context], reader=way
+        engine,
+        [_message(t) for t in turns],
+        context=[_message(t) for t in context],
+        captions=[i for i, turn in enumerate(turns) if turn.id in photos],
+        reader=way,
     )
     return apply_facts(memory, piece, context, turns, found)
 

@@ -1,4 +1,5 @@
-"""What of the evidence is nearest to a question: its sentences, and the parts of its replies.
+"""What of the evidence is nearest to a question: its sentences, the parts of its replies, the lines
+of its photos.
 
 Knows a Memory for its embedder, and for what a reply answers; not which memories may be shown.
 """
@@ -14,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem import language
+from edgemem.pipeline.photos import amount, caption_of, lines_of, quoted
 from edgemem.pipeline.replies import Part, joined, parts
-from edgemem.results import Evidence
+from edgemem.results import Evidence, Hit
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
@@ -26,6 +28,9 @@ _WORDS_WEIGHT = 0.3  # of the share of the question's words in a sentence, besid
 _BEFORE_WEIGHT = 0.2  # of the cosine of what a reply answers
 _PARTS_SHOWN = 8  # of all replies: an expert was trained on people's turns, which are short
 _LIKELY = 24  # parts of replies that are embedded
+_LINES = 3  # of a photo's text
+_PRICES = "How much did it cost?", "What was the price?"
+_OF_AMOUNT = 0.42  # cosine of a question for an amount to one of these (bench/LOG.md, 2026-11-30)
 _FAR = 0.3  # of the best sentence's score; a sentence below it would only distract
 
 
@@ -86,13 +91,18 @@ def nearness(
 
 
 def nearest_sentences(memory: Memory, question: str, found: Sequence[Evidence]) -> list[Evidence]:
-    """The sentences of evidence that are near a question, nearest first."""
+    """The sentences of evidence that are near a question, nearest first. Of a photo the lines that
+    are near are one sentence, below the caption, which is not also a sentence of its own."""
     asked = answered(memory, found)
+    photos = {i: e.source for i, e in enumerate(found) if e.source and e.source.kind == "image"}
+    captions = {caption_of(hit) for hit in photos.values()} - {""}
     split = [
         (evidence, sentence)
-        for evidence in found
-        for sentence in _sentences(evidence)
-        if not language.is_question(sentence)
+        for i, evidence in enumerate(found)
+        for sentence in (
+            [_near_lines(memory, question, photos[i])] if i in photos else _sentences(evidence)
+        )
+        if not language.is_question(sentence) and sentence.rstrip(".") not in captions
     ]
     if not split:
         return []
@@ -102,6 +112,31 @@ def nearest_sentences(memory: Memory, question: str, found: Sequence[Evidence]) 
     order = np.argsort(-scores, kind="stable").tolist()
     near = [i for i in order if scores[i] >= _FAR * scores[order[0]]]
     return [replace(split[i][0], text=texts[i], place=i) for i in near]
+
+
+def _near_lines(memory: Memory, question: str, photo: Hit) -> str:
+    """The lines of a photo's text that are nearest to a question, in their order below its caption.
+
+    If the question asks for an amount, these are lines with amounts, among them that with the
+    largest: no word of "How much was the pizza?" is in "TOTAL 28.90".
+    """
+    lines = lines_of(photo)
+    if not lines:
+        return quoted(photo, ())
+    near = nearness(memory, question, lines, _LIKELY)
+    first = int(near.argmax())
+    amounts = np.array([amount(line) for line in lines])
+    if amounts.any() and _asks_amount(memory, question):
+        near[amounts == 0] = -np.inf
+        first = int(amounts.argmax())
+    near[first] = np.inf
+    best = np.argsort(-near, kind="stable")[:_LINES]
+    return quoted(photo, [lines[i] for i in sorted(best.tolist()) if near[i] > 0])
+
+
+def _asks_amount(memory: Memory, question: str) -> bool:
+    asked, *prices = memory.embedder.embed([question, *_PRICES])
+    return max(float(asked @ price) for price in prices) >= _OF_AMOUNT
 
 
 def _sentences(evidence: Evidence) -> list[str]:

@@ -19,6 +19,7 @@ from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from edgemem import language
+from edgemem.pipeline import photos
 from edgemem.pipeline.lasting import KINDS, lasting
 from edgemem.pipeline.passages import answered, nearest_sentences, nearness, shortened
 from edgemem.pipeline.people import all_told, counted, rare_hits
@@ -43,8 +44,18 @@ if TYPE_CHECKING:
     from edgemem.memory import Memory
 
 __all__ = ["FAR_LESS", "asked_at", "bearing", "changed", "clock", "evidence_of", "has_ended"]
-__all__ += ["known", "near_misses", "notes", "overview", "quotes", "recall"]
-__all__ += ["relevant", "search", "sources", "telling", "told_of", "within", "without_remarks"]
+__all__ += ["known", "near_misses", "notes", "overview", "photo_asked", "quotes"]
+__all__ += [
+    "read_out",
+    "recall",
+    "relevant",
+    "search",
+    "sources",
+    "telling",
+    "told_of",
+    "within",
+    "without_remarks",
+]
 
 _MAX_EVIDENCE = 8  # turns and facts whose sentences are compared with the question
 _SHORTEST = 3  # items of a list in which a place counts
@@ -55,15 +66,17 @@ _FAR_FROM_BEST = 0.05  # the same, for an expert (bench/LOG.md, 2026-11-26)
 _RIVALS = 0.2  # the same, for turns of which an expert should read the newest last
 _OF_THE_BEST = 0.17  # the same, for an overview or a quotation
 _BEARS = 0.5  # the same, for advice or a text
+_PHOTO_BEARS = 0.04  # least score of an image for these: a whole receipt is much to read in vain
 _PARTS, _OF_A_PART = 6, 4  # names and parts of a task that are searched for, hits of each
 _QUOTED = 3  # sentences beside an answer that is not reliable
 _OFF = 2  # later turns that call off what is quoted
 _QUOTED_PARTS = 5  # the same, if parts of replies are among them
 _NEWEST = 100  # facts of `known`; no window has room for more
-_LETTER, _RUNS_ON = 32, 0.8  # a line runs on from so many characters and share of the longest one
 _LEADING_CHARS = 400  # of the turns before a message, searched together with it
 _MANY = 400  # hits, before remarks made again and again are left out
 _LONG_AGO = 31 * 86_400  # seconds after which "the gala is on the 4th" tells of a day that is over
+_WHOLE_TEXT = "What does the photo say?", "What is written on the photo?"
+_ASKS_WHOLE = 0.71  # cosine of a question for a photo's text to one of these (bench/LOG.md)
 _A_NOW = "2026-11-30T15:21"
 _CLOCK, _CLEARLY = 0.42, 0.46  # cosines of what tells the time of _A_NOW to a question for the time
 
@@ -281,7 +294,12 @@ def _calls_off(hit: Hit, plan: Evidence) -> bool:
 def near_misses(memory: Memory, question: str, hits: Sequence[Hit]) -> tuple[Evidence, ...]:
     """The quotations below a refusal: those of the `quotes` that share a word with the question."""
     asked = language.content_words(question)
-    return tuple(e for e in quotes(memory, question, hits) if language.share(asked, e.text) > 0)
+
+    def told(evidence: Evidence) -> str:
+        photo = evidence.source if evidence.source and evidence.source.image else None
+        return photos.known_of(photo) if photo else evidence.text
+
+    return tuple(e for e in quotes(memory, question, hits) if _shares(asked, told(e)))
 
 
 def clock(
@@ -336,6 +354,43 @@ def relevant(memory: Memory, hits: Sequence[Hit]) -> bool:
     """Whether any of the hits is probable enough to answer from."""
     least = RELEVANT["fast" if memory.token_embedder is None else "careful"]
     return any(hit.score >= least for hit in hits)
+
+
+def photo_asked(memory: Memory, question: str, hits: Sequence[Hit]) -> Hit | None:
+    """The image that a question is about: the best hit, or the one that it was sent with. None if
+    the best hit is not relevant, or if what is known of the image has no word of the question."""
+    if not relevant(memory, hits[:1]):
+        return None
+    best, asked = {*hits[0].sources}, language.content_words(question)
+    sent = (hit for hit in hits if hit.image is not None and best.intersection(hit.sources))
+    return next((hit for hit in sent if _shares(asked, photos.known_of(hit))), None)
+
+
+def read_out(
+    memory: Memory, question: str, hits: Sequence[Hit], sent: Sequence[Hit] = ()
+) -> tuple[Evidence, ...]:
+    """The text of the photo that a question asks to be told whole ("What did the receipt say?");
+    none for other questions, and of a photo without a text.
+
+    sent: the photos that came with the question, which is about these. Such questions differ in
+    what they call the photo. With "photo" in place of these words they resemble each other.
+    """
+    meant = sent or [hit for hit in [photo_asked(memory, question, hits)] if hit is not None]
+    texts = [(hit, text) for hit in meant if (text := photos.read_out(hit))]
+    if not texts:
+        return ()
+    plain = _with_photo(question, texts[0][0])
+    asked, *whole = memory.embedder.embed([plain, *_WHOLE_TEXT])
+    if max(float(asked @ each) for each in whole) < _ASKS_WHOLE:
+        return ()
+    return tuple(Evidence(text, hit.valid_from, source=hit) for hit, text in texts)
+
+
+def _with_photo(question: str, photo: Hit) -> str:
+    """The question with "photo" for each word that the photo's caption or first line has too."""
+    name = f"{photos.caption_of(photo)} {' '.join(photos.lines_of(photo)[:1])}"
+    names = {w for w in language.content_words(question) if _shares([w], name)}
+    return " ".join("photo" if w in names else w for w in language.words(question))
 
 
 def sources(shown: Sequence[Evidence]) -> tuple[Hit, ...]:
@@ -500,7 +555,8 @@ def bearing(
     They are taken by turns from the hits of the search that are not far below the best one, and
     from those of a search for each name and part of the task. advice: also from what somebody must
     avoid, which no search may find; a letter says only what it is about. Turns that only ask are
-    left out.
+    left out, and so are images that no search finds near: where nothing resembles the task, the
+    best hit is any receipt.
     """
     rows: list[Sequence[Hit]] = [hits]
     if advice:  # no search scored these, so all stay
@@ -511,6 +567,7 @@ def bearing(
     once = {hit.id: hit for row in rows for hit in row}  # each is read once
     tell = {hit.id for hit in _that_tell(memory, once.values())}
     near = (within([hit for hit in row if hit.id in tell], _BEARS) for row in rows)
+    near = ([h for h in row if h.kind != "image" or h.score >= _PHOTO_BEARS] for row in near)
     return _oldest_first(evidence_of(memory, None, list(_round_robin(*near)))[:most])
 
 
@@ -570,7 +627,7 @@ def evidence_of(
         said = [turns[id] for id in hit.sources if id in turns and (is_turn or id not in over)]
         # No turn says what is read in an image. Its lines stay apart once all becomes one line.
         if not is_turn and (edited or not said or hit.kind == "image"):
-            text = _one_line(hit.memory) if hit.kind == "image" else hit.memory
+            text = photos.one_line(hit.memory) if hit.kind == "image" else hit.memory
             found[hit.id] = Evidence(text, hit.valid_from, source=hit)
             continue
         for turn in [known[id] for id in hit.sources if id in known] if edited else said:
@@ -588,20 +645,6 @@ def evidence_of(
 
 def _asks_of_past(question: str) -> bool:
     return language.asks_for_past(question) or language.asks_of_a_day(question)
-
-
-def _one_line(text: str) -> str:
-    """The lines of an image's text as one line. A line runs on into the next if it is nearly as
-    long as the longest, as in a letter, or if the next begins with a small letter. Any other line
-    ends its sentence."""
-    first, *rest = text.splitlines() or [""]
-    full = max(_LETTER, _RUNS_ON * max(map(len, rest), default=0))
-    one, last = first, ""
-    for line in rest:
-        apart = not (len(last) >= full or line[:1].islower() or one[-1:] in ".,;:!?")
-        one += f"{'.' if apart else ''} {line}"
-        last = line
-    return one
 
 
 def _answers_old(memory: Memory, turn: StoredTurn) -> bool:

@@ -50,7 +50,8 @@ class AnswerPlan:
 
     plain: the text with chat spellings written out. hits: what the search found. evidence: the
     memories to answer from. refusal: the answer if no memory tells. pixels: images that the message
-    is about, for a model that sees. image_hits: the memories of these images. computed: an answer
+    is about, for a model that sees. image_hits: the memories of these images, or of those that came
+    with a question to a model that does not. computed: an answer
     computed from the days, or taken from a list, of the evidence. expert_answer: replaces that of
     the conversing model.
     """

@@ -152,18 +152,21 @@ def extract(
     messages: Sequence[Message],
     *,
     context: Sequence[Message] = (),
+    captions: Collection[int] = (),
     reader: Reader | None = None,
 ) -> list[Fact]:
     """The facts that messages state, oldest first, without repetitions.
 
-    context: earlier messages, shown before but not extracted from. reader: how the model reads;
-    None decides it by what the model can do. Raises ValueError when the model's answer cannot be
+    context: earlier messages, shown before but not extracted from. captions: the indices of the
+    messages that came with images. reader: how the model reads; None decides it by what the model
+    can do. Raises ValueError when the model's answer cannot be
     parsed (the caller keeps the turn in `pending`), ModelError as the engine does.
     """
     reader = reader or reader_of(engine, "extraction")
     if reader == "quote":
-        return _without_repetitions(_by_sentence(engine, messages, context))
-    return _without_repetitions(_by_message(engine, messages, context, reader))
+        return _without_repetitions(_by_sentence(engine, messages, context, captions))
+    read = readings(messages, context, captions)
+    return _without_repetitions(_by_message(engine, messages, read, reader))
 
 
 def expert_target(facts: Sequence[str]) -> str:
@@ -172,7 +175,10 @@ def expert_target(facts: Sequence[str]) -> str:
 
 
 def _by_sentence(
-    engine: Engine, messages: Sequence[Message], context: Sequence[Message]
+    engine: Engine,
+    messages: Sequence[Message],
+    context: Sequence[Message],
+    captions: Collection[int],
 ) -> list[Fact]:
     """The facts that a base model reads in one sentence at a time."""
     facts: list[Fact] = []
@@ -186,7 +192,7 @@ def _by_sentence(
     for source, message, sentence in told:
         name = _prompt_name(message, sentence)
         answer = engine.generate(
-            f"{PROMPT}\n\n{_SHOTS}{before}{name}: {sentence}\n",
+            f"{PROMPT}\n\n{_SHOTS}{'' if source in captions else before}{name}: {sentence}\n",
             max_tokens=_MAX_TOKENS,
             schema=schema(name),
             stage="extraction",
@@ -199,12 +205,12 @@ def _by_sentence(
 
 
 def _by_message(
-    engine: Engine, messages: Sequence[Message], context: Sequence[Message], reader: Reader
+    engine: Engine, messages: Sequence[Message], read: Sequence[Reading], reader: Reader
 ) -> list[Fact]:
     """The grounded facts that an expert or an instruct model reads in one message at a time."""
     facts: list[Fact] = []
     by_expert = reader == "expert"
-    for reading in readings(messages, context):
+    for reading in read:
         answer = engine.generate(
             reading.prompt if by_expert else _instructed(reading),
             max_tokens=_MESSAGE_TOKENS,
@@ -219,6 +225,8 @@ def _by_message(
             grounded = None if shown is None else _grounded(shown, reading)
             said = reading.message
             if not grounded or language.misreads(grounded[0], said.content, label(said)):
+                continue
+            if language.repeats_itself(grounded[0]):
                 continue
             own = _share_unquoted(text, messages[reading.source], reading)
             if own >= _UNQUOTED:
@@ -449,10 +457,16 @@ class Reading:
         return f"{''.join(lines)}About {label(self.message)}:\n"
 
 
-def readings(messages: Sequence[Message], context: Sequence[Message] = ()) -> list[Reading]:
+def readings(
+    messages: Sequence[Message],
+    context: Sequence[Message] = (),
+    captions: Collection[int] = (),
+) -> list[Reading]:
     """What an expert reads: each message, unless it only asks.
 
-    The CONTEXT messages before are shown with it, if they are of the same talk. A long message
+    The CONTEXT messages before are shown with it, if they are of the same talk. With a caption none
+    is: it goes with its image, and the expert took "Groceries for the week." to be said of the
+    payslip before. A long message
     becomes several readings of whole sentences. A sentence that is taken back is only shown before
     the one that does so, alone, as if that were the next message. context: as in `extract`.
     """
@@ -460,7 +474,8 @@ def readings(messages: Sequence[Message], context: Sequence[Message] = ()) -> li
     names = frozenset(label(m) for m in said)
     found = []
     for source, message in enumerate(messages):
-        earlier = range(max(source - CONTEXT, -len(context)), source)
+        n_before = 0 if source in captions else CONTEXT
+        earlier = range(max(source - n_before, -len(context)), source)
         places = tuple(i for i in earlier if _is_of_one_talk(said[len(context) + i], message))
         before = tuple(_end_of(said[len(context) + i]) for i in places)
         if language.is_question(line(message, names)):

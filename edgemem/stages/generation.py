@@ -31,23 +31,10 @@ from edgemem.stages.evidence import day_of, line, own_words, shown_text
 
 __all__ = ["ABOUT_ITSELF", "BEARING", "CHECK_THIS", "DOES_NOTHING", "DOES_NOTHING_BUT_KEEPS"]
 __all__ += ["ERASES_NOTHING", "FOR_A_TEXT", "KEEPS_AND_ERASES_NOTHING", "NEAREST", "NOTHING_FOUND"]
-__all__ += [
-    "NOT_KNOWN",
-    "NO_MEMORY",
-    "TOLD",
-    "TOO_SMALL",
-    "UNSEEN",
-    "answer",
-    "confirms",
-    "expert_prompt",
-    "expert_target",
-]
-__all__ += ["quoted", "reliable", "unsure"]
+__all__ += ["NOT_KNOWN", "NO_MEMORY", "TOLD", "TOO_SMALL", "answer", "confirms", "expert_prompt"]
+__all__ += ["expert_target", "quoted", "reliable", "unseen", "unsure"]
 
 NOTHING_FOUND = "I don't know: I found no answer to that in my memory."
-
-UNSEEN = "I have only its caption and the text in it, and found no answer there."
-"""The answer about an image that no vision model has looked at."""
 
 ABOUT_ITSELF = (
     "I'm your AI assistant, a program on this device and not a person. I remember what you tell me."
@@ -291,6 +278,20 @@ def quoted(memories: Sequence[Evidence], head: str = TOLD) -> str:
         over = " (no longer so)" if memory.over else ""
         lines.append(f"- {told}{': ' if told else ''}{own_words(memory)}{over}")
     return "\n".join(lines)
+
+
+def unseen(caption: str, *, text: bool, read: bool) -> str:
+    """The answer about an image that no vision model has looked at.
+
+    caption: "" if it has none. text: whether there is text in it. read: whether that was read yet.
+    """
+    named = f'the photo "{caption}"' if caption else "that photo"
+    known = [*(["the caption"] if caption else []), *(["the text"] if text else [])]
+    told = f"I have only {' and '.join(known)} of {named}, and found no answer there."
+    if not known:
+        told = "I can't see what that photo shows, and there is no text in it."
+        return told if read else f"{told.partition(',')[0]}, and I have not read its text yet."
+    return told if read else f"{told} I have not read its text yet."
 
 
 def unsure(memories: Sequence[Evidence]) -> str:

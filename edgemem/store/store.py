@@ -582,7 +582,7 @@ def _limit(limit: int | None) -> int:
 def told_texts(store: Store, scope: Scope, kinds: Collection[str]) -> Rows:
     """(rowid, text, time) of the live memories of a scope, by rowid.
 
-    time: when a turn was said, or when a fact was last edited.
+    time: when a turn was said or an image sent, or when a fact was last edited.
     """
     conditions, params = _conditions(scope, None, kinds)
     when = "iif(m.kind = 'fact', m.updated_at, coalesce(m.valid_from, m.created_at))"

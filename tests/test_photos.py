@@ -1,0 +1,345 @@
+"""What is told from the text in a photo: its days, its lines, and when the photo is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("PIL")
+
+from fake_engine import FakeEngine
+from imagekit import drawn, saved
+from memorykit import quick
+
+from edgemem import Chat, Memory
+from edgemem.config import load_settings
+from edgemem.images import ocr
+from edgemem.pipeline import image_memories, recall
+from edgemem.pipeline.photos import amount, head_of
+from edgemem.results import ImageLine, Scope
+from edgemem.stages.generation import NOTHING_FOUND
+from edgemem.stages.intent import Intent
+
+CARD = ("Smile Dental", "Appointment for Tom Linden", "Thursday 10 December 2026 09:20",
+        "Dr Adeyemi, root canal")  # fmt: skip
+RECEIPT = ("BRIGHTSIDE GARAGE LTD", "Invoice 40817 14/11/2026", "2 front brake pads 86.40",
+           "TOTAL 128.40", "Next service due 14/05/2027")  # fmt: skip
+PIZZA = ("NAPOLI EXPRESS", "Order 2231 27/11/2026", "1 Margherita 9.50", "1 Diavola 12.50",
+         "2 Cola 4.00", "Delivery 2.90", "TOTAL 28.90", "Paid by card")  # fmt: skip
+Send = Callable[..., None]
+
+
+class Eyes:
+    """Stands in for the OCR: finds these lines in any picture."""
+
+    lines: tuple[str, ...] = ()
+    seen = 0
+
+    def read(self, _pixels: np.ndarray) -> list[ImageLine]:
+        self.seen += 1
+        box = ((0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0))
+        return [ImageLine(line, 0.9, box) for line in self.lines]
+
+
+@pytest.fixture
+def memory() -> Iterator[Memory]:
+    settings = replace(load_settings(), image_text="off")
+    with quick(settings=settings, engine=FakeEngine()) as opened:
+        yield opened
+
+
+@pytest.fixture
+def send(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> Send:
+    """Sends a photo with these lines of text, and lets it be read."""
+
+    eyes, sent = Eyes(), []
+    monkeypatch.setattr(ocr.Ocr, "load", lambda **_: eyes)
+
+    def send(caption: str | None, *lines: str, at: str = "2026-11-20T12:00:00Z") -> None:
+        sent.append(at)
+        photo, eyes.lines = saved(drawn(seed=len(sent))), lines
+        memory.add(caption or (), images=[photo], user_id="default", timestamp=at, infer=False)
+        memory.read_images()
+
+    return send
+
+
+def listed(memory: Memory, question: str, at: str = "2026-11-30T09:00:00Z") -> list[str]:
+    """The answer; if it is a list, its items without their days."""
+    answer = "".join(Chat(memory).send(question, timestamp=at, remember=False))
+    if ":\n- " not in answer:
+        return [answer]
+    return [item.split(": ", 1)[1] for item in answer.split("\n- ")[1:]]
+
+
+# -- days ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["What do I have on 10 December?", "Anything on Thursday 10 December?", "What's coming up?"],
+)
+def test_the_day_on_a_photographed_card_is_listed_with_its_line_and_the_photo(
+    memory: Memory, send: Send, question: str
+) -> None:
+    send("My dentist appointment.", *CARD)
+    line = "Appointment for Tom Linden; Thursday 10 December 2026 09:20"
+    assert listed(memory, question) == [f"Photo: My dentist appointment: {line}"]
+    assert listed(memory, "What do I have on 11 December?") == [NOTHING_FOUND]
+
+
+def test_a_card_without_a_caption_is_listed_too(memory: Memory, send: Send) -> None:
+    send(None, "Detention: 2 Dec, 15:30 room 14", at="2026-11-26T16:30:00Z")
+    told = ["Photo: Detention: 2 Dec, 15:30 room 14"]
+    assert listed(memory, "What do I have on 2 December?") == told
+
+
+def test_the_day_of_a_receipt_is_no_plan_and_its_next_service_is(
+    memory: Memory, send: Send
+) -> None:
+    send("Receipt from the garage.", *RECEIPT, at="2026-11-14T17:30:00Z")
+    noon = "2026-11-14T12:00:00Z"
+    for question in ("What do I have today?", "What's on this week?", "What have I got on 14/11?"):
+        assert listed(memory, question, at=noon) == [NOTHING_FOUND]
+    due = ["Photo: Receipt from the garage: Next service due 14/05/2027"]
+    assert listed(memory, "What's coming up?") == due
+    send("Lunch.", "CAFE ROMA", "19 Nov 12:10", "Soup 6.50", at="2026-11-20T09:00:00Z")
+    later = listed(memory, "What do I have on 19 November?", at="2027-11-01T12:00:00Z")
+    assert later == [NOTHING_FOUND]
+
+
+def test_a_question_about_the_past_lists_what_a_receipt_says_of_its_day(
+    memory: Memory, send: Send
+) -> None:
+    send("The garage.", *RECEIPT, at="2026-11-16T17:30:00Z")
+    asked = "What did I do on 14 November?"
+    assert listed(memory, asked) == ["Photo: The garage: Invoice 40817 14/11/2026"]
+    send("Today the brakes of the Skoda were mended.", "INVOICE 14/11/2026", at="2026-11-14T20:00Z")
+    assert [*filter(lambda told: "INVOICE" in told, listed(memory, asked))] == []
+
+
+def test_days_that_a_photo_counts_from_a_day_of_its_own_are_not_listed(
+    memory: Memory, send: Send
+) -> None:
+    send("The shop.", "Open Monday to Friday", "Tomorrow we close early", "Yoga every Tuesday")
+    at = "2026-11-20T13:00:00Z"
+    for question in ("What do I have tomorrow?", "What's on next week?", "anything on tuesday?"):
+        assert listed(memory, question, at=at) == [NOTHING_FOUND]
+
+
+def test_a_plan_of_a_photo_that_is_called_off_is_listed_with_what_calls_it_off(
+    memory: Memory, send: Send
+) -> None:
+    send("My dentist appointment.", *CARD)
+    off = "The dentist appointment is cancelled."
+    memory.add(off, user_id="default", timestamp="2026-11-25T12:00:00Z", infer=False)
+    assert listed(memory, "What do I have on 10 December?")[1:] == [off]
+
+
+# -- whether the photo is meant ------------------------------------------------------------------
+
+
+def test_what_only_eyes_could_tell_of_a_photo_is_said_to_be_unseen_and_names_the_photo(
+    memory: Memory, send: Send
+) -> None:
+    send("My new bike.")
+    send(None, "Guest WiFi", "Network: LindenNest")
+    memory.add("I work at the harbour.", user_id="default", infer=False)
+    chat = Chat(memory)
+    for question, known in (
+        ("Which colour has my new bike?", 'the caption of the photo "My new bike"'),
+        ("What is the guest wifi called?", "the text of that photo"),
+    ):
+        told = chat._refusal(question, memory.search(question, user_id="default"))
+        assert told == f"I have only {known}, and found no answer there."
+    for other in ("Where do I work at the harbour?", "Giraffes?"):
+        told = chat._refusal(other, memory.search(other, user_id="default"))
+        assert told == NOTHING_FOUND
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["What is my name?", "What did mum earn?", "Who am I?", "Can anyone else read my photos?"],
+)
+def test_a_question_that_has_nothing_of_a_photo_is_refused_without_it(
+    memory: Memory, send: Send, question: str
+) -> None:
+    send("Pizza on Friday night.", "NAPOLI EXPRESS", "1 Margherita 9.50", "TOTAL 28.90")
+    (hit,) = memory.search("Pizza", user_id="default", filters={"kind": "image"})
+    best = replace(memory.search(question, user_id="default"), items=(replace(hit, score=0.5),))
+    assert Chat(memory)._refusal(question, best) == NOTHING_FOUND
+    assert recall.near_misses(memory, question, best) == ()
+
+
+# -- its lines ------------------------------------------------------------------------------------
+
+
+def quotes(memory: Memory, question: str) -> list[str]:
+    hits = memory.search(question, user_id="default")
+    return [e.text for e in recall.near_misses(memory, question, hits)]
+
+
+def test_below_a_refusal_stand_the_lines_of_a_photo_that_may_answer(
+    memory: Memory, send: Send
+) -> None:
+    send("Pizza on Friday night.", *PIZZA)
+    for question in ("How much was the pizza?", "What did the pizza cost?"):
+        (told,) = quotes(memory, question)
+        name, _, lines = told.partition(": ")[2].partition(": ")
+        assert name == "Pizza on Friday night" and lines.endswith("TOTAL 28.90")
+        assert 2 <= len(lines.split("; ")) <= 3 and "Order" not in lines and "card" not in lines
+    (told,) = quotes(memory, "How was the pizza delivery paid?")
+    assert "Paid by card" in told and told.count(";") == 2
+
+
+def test_a_photo_without_a_text_is_quoted_by_its_caption(memory: Memory, send: Send) -> None:
+    send("The new sofa.")
+    assert quotes(memory, "Which colour has the sofa?") == ["Photo: The new sofa"]
+
+
+@pytest.mark.parametrize(
+    ("line", "hundredths"),
+    [("2 Cola 4.00", 400), ("Net pay GBP 3,412.77", 341277), ("1 234,50 EUR", 123450),
+     ("Invoice 40817 14/11/2026", 0), ("Due 14.05.2027", 0), ("2 x 1.15 2.30", 230),
+     ("Room 14", 0), ("Tel. 030 12.12.44", 0)],
+)  # fmt: skip
+def test_an_amount_is_known_by_its_digits(line: str, hundredths: int) -> None:
+    assert amount(line) == hundredths
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["What did the receipt from the garage say?", "What's written on the garage receipt?",
+     "what does my brakes receipt say"],
+)  # fmt: skip
+def test_a_question_for_what_a_photo_says_is_answered_with_its_text(
+    memory: Memory, send: Send, question: str
+) -> None:
+    send("Receipt from the garage, brakes on the Skoda.", *RECEIPT)
+    whole = f"Photo: Receipt from the garage, brakes on the Skoda: {'; '.join(RECEIPT)}"
+    assert listed(memory, question) == [whole]
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["What did the garage receipt cost?", "Where is the receipt from the garage?",
+     "What did the doctor say?", "When is the next service due?"],
+)  # fmt: skip
+def test_a_question_for_less_than_its_text_is_not(
+    memory: Memory, send: Send, question: str
+) -> None:
+    send("Receipt from the garage, brakes on the Skoda.", *RECEIPT)
+    assert recall.read_out(memory, question, memory.search(question, user_id="default")) == ()
+
+
+def test_of_a_long_text_the_beginning_is_read_out(memory: Memory, send: Send) -> None:
+    send("The letter from the council.", *(f"Paragraph {n} of this." for n in range(100)))
+    (told,) = listed(memory, "What does the letter from the council say?")
+    assert told.endswith(" …") and 700 < len(told) < 900
+
+
+# -- advice ---------------------------------------------------------------------------------------
+
+
+def test_advice_and_letters_are_shown_no_photo_that_does_not_bear_on_them(
+    memory: Memory, send: Send
+) -> None:
+    send("My payslip for November.", "PAYSLIP November 2026", "Net pay GBP 3,412.77")
+    send("Pizza on Friday night.", "NAPOLI EXPRESS", "1 Margherita 9.50", "TOTAL 28.90")
+    send("Receipt from the garage, brakes on the Skoda.", *RECEIPT)
+    memory.add("I am allergic to nuts.", user_id="default", infer=False)
+
+    def shown(task: str) -> list[str]:
+        scope, hits = Scope("default"), memory.search(task, user_id="default")
+        told = recall.bearing(memory, scope, task, hits, most=5, advice=True)
+        return [e.text.partition(".")[0] for e in told if e.source and e.source.kind == "image"]
+
+    assert shown("What shall I cook on Sunday?") == []
+    assert shown("Which book should I read next?") == []
+    garage = ["Photo: Receipt from the garage, brakes on the Skoda"]
+    assert shown("Write a note to the garage about the brakes on my Skoda.") == garage
+
+
+# -- a photo that comes with its question --------------------------------------------------------
+
+
+@pytest.fixture
+def eyes(monkeypatch: pytest.MonkeyPatch) -> Eyes:
+    made = Eyes()
+    monkeypatch.setattr(ocr.Ocr, "load", lambda **_: made)
+    return made
+
+
+@pytest.fixture
+def reading() -> Iterator[Memory]:
+    """A memory that reads photos, with one of a dentist's card."""
+    settings = replace(load_settings(), image_text="on")
+    with quick(settings=settings, engine=FakeEngine()) as opened:
+        opened.add("My dentist appointment.", images=[PHOTO], user_id="default", infer=False)
+        yield opened
+
+
+PHOTO, ANOTHER = saved(drawn(seed=98)), saved(drawn(seed=99))
+WIFI = ("Guest WiFi", "Network: LindenNest", "Password: plum-otter-73")
+
+
+@pytest.mark.parametrize("remember", [True, False])
+def test_a_question_is_answered_from_the_photo_that_comes_with_it(
+    reading: Memory, eyes: Eyes, remember: bool
+) -> None:
+    eyes.lines = CARD
+    reading.read_images()
+    eyes.lines = WIFI
+    chat = Chat(reading)
+    said = "".join(chat.send("What does this photo say?", images=[ANOTHER], remember=remember))
+    assert said.endswith(f"Photo: {'; '.join(WIFI)}") and said.count("\n- ") == 1
+    plan = chat.send("What is the password?", images=[ANOTHER], remember=remember)
+    assert [hit.memory for hit in plan.context] == ["\n".join(["Photo", *told(WIFI)])]
+
+
+def told(lines: tuple[str, ...]) -> list[str]:
+    return [f"Text in it: {lines[0]}", *lines[1:]]
+
+
+def test_a_photo_that_was_read_for_its_question_is_stored_with_its_text(
+    reading: Memory, eyes: Eyes
+) -> None:
+    eyes.lines = WIFI
+    reading.read_images()
+    reply = Chat(reading).send("Who is this?", images=[ANOTHER])
+    "".join(reply)
+    assert reply.changes is not None and [c.kind for c in reply.changes] == ["image"]
+    assert "plum-otter" in reading.get_all(user_id="default")[-1].memory
+    assert reading.read_images() == 0 and eyes.seen == 2
+
+
+def test_a_photo_that_tells_nothing_of_its_question_is_said_to_be_unseen(
+    reading: Memory, eyes: Eyes
+) -> None:
+    said = "".join(Chat(reading).send("What does it say here?", images=[ANOTHER], remember=False))
+    assert said == "I can't see what that photo shows, and there is no text in it."
+
+
+def test_a_photo_that_cannot_be_read_yet_is_said_to_be_unread(memory: Memory, eyes: Eyes) -> None:
+    said = "".join(Chat(memory).send("What does it say here?", images=[ANOTHER]))
+    assert said == "I can't see what that photo shows, and I have not read its text yet."
+    assert eyes.seen == 0  # `image_text` is off
+
+
+def test_below_a_refusal_stand_the_lines_of_the_photo_that_came_with_the_question(
+    reading: Memory, eyes: Eyes
+) -> None:
+    eyes.lines = PIZZA
+    chat, asked, now = Chat(reading), "How much was it?", "2026-11-30T09:00:00Z"
+    sent = image_memories.sent_with(reading, [ANOTHER], None, now)
+    plan = chat._plan_answer(asked, now, Intent("recall", tells=False), None, [ANOTHER], {}, sent)
+    assert "TOTAL 28.90" in chat._text_below(plan, plan.refusal)
+
+
+def test_what_is_asked_with_a_photo_is_not_its_name(memory: Memory, send: Send) -> None:
+    send("This is the garage bill. What is the total?", *RECEIPT)
+    (hit,) = memory.search("garage", user_id="default", filters={"kind": "image"})
+    assert head_of(hit) == "Photo: This is the garage bill"
