@@ -158,6 +158,15 @@ def test_forget_shows_all_that_goes_asks_and_erases(home: Path) -> None:
     assert typed.history_file().read_text() == "The sky is blue.\n"
 
 
+def test_forget_takes_no_id_of_somebody_else(home: Path) -> None:
+    with Memory(home / "memory.db") as memory:
+        toms = memory.add("The party is on Friday.", user_id="tom", infer=False)[0].id
+    result = chat(f"/forget {toms}", "y")
+    assert "Friday" not in result.stdout + result.stderr
+    with Memory(home / "memory.db") as memory:
+        assert memory.get(toms) is not None
+
+
 def test_forget_tells_of_all_that_it_does_not_list(home: Path) -> None:
     with Memory(home / "memory.db") as memory:
         said = [f"Tom was here on day {n}." for n in range(8)]

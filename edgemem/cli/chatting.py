@@ -294,7 +294,7 @@ class _Session:
             raise InputError("/forget needs words to look for, or numbers of the last list.")
         if all(part.isdecimal() for part in what.replace(",", " ").split()) and self.listed:
             chosen = self.pick(what)
-        elif found := self.memory.get(what):
+        elif (found := self.memory.get(what)) and Scope(**self.scope).has(found):
             chosen = [found]
         else:
             self.show(self.memory.search(what, top_k=CANDIDATES, **self.scope))
