@@ -337,7 +337,7 @@ def erase(
             said = ui.erase_preview(memory, ids, shown=not yes)
             if not yes:
                 click.confirm("Erase it?", abort=True, err=True)
-        typed.forget_typed(said)
+        typed.forget_typed(said, Scope(**scope) if everything else None)
         with ui.working("Erasing …"):
             gone = memory.erase_all(**scope) if everything else memory.erase(ids)
     ui.print_result(gone.to_dict(), gone, f"No memories of {ui.who(scope)}.")
