@@ -72,3 +72,13 @@ def test_a_deleted_memory_of_somebody_else_is_not_told_to_be_one(run: Run, toms:
     assert "was deleted" in run("get", toms, "--user-id", "tom", code=1).stderr
     assert "deleted" not in run("get", toms, "--user-id", "maya", code=1).stderr
     run("history", toms, "--user-id", "tom")
+
+
+def test_erase_all_tells_of_turns_that_no_memory_cites(run: Run, home: Path) -> None:
+    with Memory(home / "memory.db") as memory:
+        asked = {"role": "user", "content": "Where is the key?", "recalled": True}
+        memory.add([asked, {**asked, "content": "And now?"}], user_id="default", infer=False)
+        assert not memory.get_all()
+    erased = run("erase", "--all", "--yes")
+    assert erased.stderr.endswith("2 turns erased; no memories of user_id 'default'.\n")
+    assert run("erase", "--all", "--yes").stderr == "No memories of user_id 'default'.\n"
