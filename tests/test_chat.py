@@ -470,3 +470,13 @@ def test_a_question_about_a_month_is_answered_from_what_held_then(embedder):
         now = say(chat, "Where do I live?", timestamp="2024-07-01T12:00Z")
         assert [r.destination for r in now.hits.relations] == ["Oslo"]
         assert bergen not in fake.prompts[-1][1]
+
+
+def test_without_a_user_a_chat_is_of_all_users_of_its_agent(memory):
+    memory.add(CAT, user_id="maya", agent_id="shop", infer=False)
+    assert not say(Chat(memory, agent_id="shop"), QUESTION, remember=False).found
+    shop = Chat(memory, user_id=None, agent_id="shop")
+    assert say(shop, QUESTION).found
+    say(shop, "We need milk.")
+    told = [item for item in memory.get_all(agent_id="shop") if "milk" in item.memory]
+    assert {(item.user_id, item.agent_id) for item in told} == {(None, "shop")}
