@@ -171,8 +171,19 @@ def test_forget_tells_of_all_that_it_does_not_list(home: Path) -> None:
     with Memory(home / "memory.db") as memory:
         said = [f"Tom was here on day {n}." for n in range(8)]
         memory.add(said, user_id="default", infer=False)
+        memory.add(said, user_id="bo d", infer=False)
     shown = chat("/forget Tom", "").stderr
     assert "3 memories more: edgemem erase --matching 'Tom'\n" in shown
+    shown = chat("/forget Tom", "", args=("--user-id", "bo d")).stderr
+    assert "3 memories more: edgemem erase --matching 'Tom' --user-id 'bo d'\n" in shown
+
+
+def test_forget_lists_what_has_the_words_or_is_near_and_nothing_far_below(home: Path) -> None:
+    remember(home, "The new sofa, 899 pounds.", "My dentist card", "The sofa is blue.", "first")
+    shown = chat("/forget sofa", "").stdout
+    assert "new sofa" in shown and "sofa is blue" in shown
+    assert "dentist" not in shown and "first" not in shown
+    assert "new sofa" in chat("/forget couch", "").stdout  # nothing has the word
 
 
 def test_what_was_erased_is_shown_no_more_to_anyone(home: Path, engine: FakeEngine) -> None:

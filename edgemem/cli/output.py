@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import shlex
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,6 +41,7 @@ __all__ = [
     "erase_preview",
     "existing",
     "experts_option",
+    "given_options",
     "in_words",
     "json_option",
     "memory_option",
@@ -247,6 +249,13 @@ _GIVEN = "edgemem.given"
 def _keep_given(scope: Mapping[str, Any]) -> None:
     """Keeps the ids that the options gave, for `existing`. Raises InputError on a bad one."""
     click.get_current_context().meta[_GIVEN] = scope_of(**scope)
+
+
+def given_options() -> list[str]:
+    """Returns the ids that the options gave, as options for another command."""
+    given = asdict(click.get_current_context().meta[_GIVEN])
+    named = {f"--{name.replace('_', '-')}": id for name, id in given.items() if id is not None}
+    return [shlex.quote(word) for pair in named.items() for word in pair]
 
 
 def who(scope: Mapping[str, Any]) -> str:
