@@ -135,9 +135,11 @@ class Reply:
 class Chat:
     """A conversation of one user with the model, with memory.
 
-    engine: None takes the memory's own. cloud: a governor that lets the cloud answer in the model's
-    place. turns: what was said before in this conversation, oldest first. instructions: added to an
-    instruct model's system message.
+    user_id: None means no user, as in Memory: with an agent_id or run_id alone the memories of all
+    its users are found, and what is said is stored as nobody's. Left out, it is "default", also
+    beside an agent_id. engine: None takes the memory's own. cloud: a governor that lets the cloud
+    answer in the model's place. turns: what was said before in this conversation, oldest first.
+    instructions: added to an instruct model's system message.
     Raises what Memory and Engine raise.
     """
 
@@ -146,7 +148,7 @@ class Chat:
         memory: Memory,
         engine: Engine | None = None,
         *,
-        user_id: str = "default",
+        user_id: str | None = "default",
         agent_id: str | None = None,
         run_id: str | None = None,
         cloud: Governor | None = None,

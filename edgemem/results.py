@@ -139,6 +139,14 @@ class Scope:
     agent_id: str | None = None
     run_id: str | None = None
 
+    def has(self, item: MemoryItem) -> bool:
+        """Whether a memory is of each id that is not None."""
+        return (
+            self.user_id in (None, item.user_id)
+            and self.agent_id in (None, item.agent_id)
+            and self.run_id in (None, item.run_id)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Query:

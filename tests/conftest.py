@@ -63,7 +63,7 @@ def unasked() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def unopened() -> None:
     """No command of this process has opened a store yet."""
-    typed._store = typed._vault = None
+    typed._store = typed._vault = typed._whose = None
 
 
 @pytest.fixture(scope="session", autouse=True)

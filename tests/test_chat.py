@@ -510,3 +510,13 @@ def test_what_a_small_model_cannot_edit_it_does_not_take_for_news(shipped, embed
         chat = Chat(memory)
         say(chat, "Write a short message to Sami.")
         assert say(chat, "Make it shorter and say that Tom is coming too.").text == TOO_SMALL
+
+
+def test_without_a_user_a_chat_is_of_all_users_of_its_agent(memory):
+    memory.add(CAT, user_id="maya", agent_id="shop", infer=False)
+    assert not say(Chat(memory, agent_id="shop"), QUESTION, remember=False).found
+    shop = Chat(memory, user_id=None, agent_id="shop")
+    assert say(shop, QUESTION).found
+    say(shop, "We need milk.")
+    told = [item for item in memory.get_all(agent_id="shop") if "milk" in item.memory]
+    assert {(item.user_id, item.agent_id) for item in told} == {(None, "shop")}

@@ -18,7 +18,7 @@ from click.testing import Result
 from clikit import invoke
 from cloudkit import service
 from fake_engine import FakeEngine
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from memorykit import texts
 
@@ -158,12 +158,32 @@ def test_forget_shows_all_that_goes_asks_and_erases(home: Path) -> None:
     assert typed.history_file().read_text() == "The sky is blue.\n"
 
 
+def test_forget_takes_no_id_of_somebody_else(home: Path) -> None:
+    with Memory(home / "memory.db") as memory:
+        toms = memory.add("The party is on Friday.", user_id="tom", infer=False)[0].id
+    result = chat(f"/forget {toms}", "y")
+    assert "Friday" not in result.stdout + result.stderr
+    with Memory(home / "memory.db") as memory:
+        assert memory.get(toms) is not None
+
+
 def test_forget_tells_of_all_that_it_does_not_list(home: Path) -> None:
     with Memory(home / "memory.db") as memory:
         said = [f"Tom was here on day {n}." for n in range(8)]
         memory.add(said, user_id="default", infer=False)
+        memory.add(said, user_id="bo d", infer=False)
     shown = chat("/forget Tom", "").stderr
     assert "3 memories more: edgemem erase --matching 'Tom'\n" in shown
+    shown = chat("/forget Tom", "", args=("--user-id", "bo d")).stderr
+    assert "3 memories more: edgemem erase --matching 'Tom' --user-id 'bo d'\n" in shown
+
+
+def test_forget_lists_what_has_the_words_or_is_near_and_nothing_far_below(home: Path) -> None:
+    remember(home, "The new sofa, 899 pounds.", "My dentist card", "The sofa is blue.", "first")
+    shown = chat("/forget sofa", "").stdout
+    assert "new sofa" in shown and "sofa is blue" in shown
+    assert "dentist" not in shown and "first" not in shown
+    assert "new sofa" in chat("/forget couch", "").stdout  # nothing has the word
 
 
 def test_what_was_erased_is_shown_no_more_to_anyone(home: Path, engine: FakeEngine) -> None:
@@ -402,6 +422,7 @@ def test_what_was_typed_comes_back_and_stays_bounded(home: Path) -> None:
     assert typed.typed_before() == before[:-1]
 
 
+@settings(deadline=None)  # each example waits for the disk
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), max_size=5))
 def test_an_input_of_several_lines_comes_back_as_one(texts: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:

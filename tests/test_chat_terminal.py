@@ -98,6 +98,30 @@ def test_a_slash_shows_the_commands_in_colour_unless_told_not_to_and_tab_complet
         assert any(line.startswith("memory limit  none") for line in terminal.lines)
 
 
+def test_the_up_key_brings_back_nothing_that_another_user_typed() -> None:
+    said = "The party is at the Lamplighter."
+    with Terminal(CHILD, "chat", "--user-id", "tom") as terminal:
+        at_the_prompt(terminal)
+        terminal.type(f"{said}\r")
+        at_the_prompt(terminal, "1 memory")
+        leave(terminal)
+    with Terminal(CHILD, "chat", "--user-id", "maya") as terminal:
+        at_the_prompt(terminal)
+        terminal.type("\x1b[A!")
+        terminal.wait_until(lambda: terminal.current.endswith("!"))
+        assert terminal.current == f"{PROMPT}!"
+        terminal.type("\x15")
+        leave(terminal)
+    with Terminal(CHILD, "chat", "--user-id", "tom") as terminal:
+        at_the_prompt(terminal)
+        terminal.type("\x1b[A!")
+        terminal.wait_until(
+            lambda: terminal.current == f"{PROMPT}The party is at the Lamplighter.!"
+        )
+        terminal.type("\x15")
+        leave(terminal)
+
+
 def test_a_forgotten_message_comes_back_nowhere(home: Path) -> None:
     with quick(home / "memory.db") as memory:
         memory.add("The sky is blue.", user_id="default", infer=False)

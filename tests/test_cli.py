@@ -114,7 +114,7 @@ FAILED, MISUNDERSTOOD, INTERRUPTED = 1, 2, 130
     ("code", "args", "message"),
     [
         (FAILED, ("get", "no-such"), "There is no memory 'no-such'. `edgemem list` and `edgemem "),
-        (FAILED, ("update", "no-such", "x"), "there is no memory with the id 'no-such'"),
+        (FAILED, ("update", "no-such", "x"), "There is no memory 'no-such'"),
         (FAILED, ("delete", "no-such"), "There is no memory 'no-such'."),
         (FAILED, ("erase", "no-such"), "There is no memory 'no-such'."),
         (FAILED, ("history", "no-such"), "There is no memory 'no-such'."),

@@ -42,6 +42,7 @@ _FILE = re.compile(
 _ESCAPED = re.compile(r"\\([^\w\\])")
 PROMPT = "you> "
 CANDIDATES = 5
+NEAR = 0.17  # share of the best hit's score from which /forget lists a memory without its words
 HELP = """\
 /memories [WORDS]  list what is remembered; with WORDS, what fits them best
 /why               show the memories that the last answer was made from, and their scores; of an
@@ -91,6 +92,7 @@ def chat(db: str | None, scope: dict[str, Any], **given: str | None) -> None:
         memory.engine  # noqa: B018  # loads it now, so that a missing model ends this at once
         from edgemem.chat import Chat
 
+        typed.of_user(memory, Scope(**scope))
         governor = _governor(memory)
         session = _Session(memory, Chat(memory, cloud=governor, **scope), scope, ui.wants_json())
         if ui.stdin_is_terminal():
@@ -293,15 +295,20 @@ class _Session:
             raise InputError("/forget needs words to look for, or numbers of the last list.")
         if all(part.isdecimal() for part in what.replace(",", " ").split()) and self.listed:
             chosen = self.pick(what)
-        elif found := self.memory.get(what):
+        elif (found := self.memory.get(what)) and Scope(**self.scope).has(found):
             chosen = [found]
         else:
-            self.show(self.memory.search(what, top_k=CANDIDATES, **self.scope))
+            from edgemem.pipeline.recall import within
+
+            hits = self.memory.search(what, top_k=CANDIDATES, **self.scope)
+            named = {*ui.having(self.memory, what, self.scope)}
+            near = {hit.id for hit in within(hits, NEAR)}
+            self.show([hit for hit in hits if hit.id in named | near])
             if not self.listed:
                 return
-            listed = {item.id for item in self.listed}
-            if more := len({*ui.having(self.memory, what, self.scope)} - listed):
-                ui.note(f"{ui.plural(more, 'memory')} more: edgemem erase --matching {what!r}")
+            if more := len(named - {item.id for item in self.listed}):
+                command = " ".join(["edgemem erase --matching", repr(what), *ui.given_options()])
+                ui.note(f"{ui.plural(more, 'memory')} more: {command}")
             chosen = self.pick(self.ask("Which of these (numbers; Enter for none)? "))
         if not chosen:
             ui.note("Nothing was erased.")

@@ -189,14 +189,13 @@ def _draw_relations(told: Iterable[Relation], entity: str | None) -> None:
 @ui.cli.command()
 @id_argument
 @click.option("--picture", type=ui.NEW, metavar="FILE", help="Also write its picture to this file.")
+@ui.owner_options
 @ui.store_option
 def get(memory_id: str, memory: Memory, picture: Path | None) -> None:
     """Show one memory, and what was said that it was taken from."""
     if picture == ui.STDOUT and ui.wants_json():
         raise click.UsageError("--picture - and --json would both print; give --picture a FILE.")
-    item = memory.get(memory_id)
-    if item is None:
-        raise ui.no_memory(memory, memory_id)
+    item = ui.existing(memory, memory_id)
     if picture is not None:
         if item.image is None or (image := memory.image(item.image.id)) is None:
             have = """`edgemem list --filters '{"kind": "image"}'` shows those that have."""
@@ -240,12 +239,14 @@ def list_memories(top_k: int | None, memory: Memory, scope: dict[str, Any], **gi
 @id_argument
 @click.argument("text")
 @click.option("--metadata", type=JSON, help="A JSON object in place of the present one.")
+@ui.owner_options
 @ui.memory_option
 def update(memory_id: str, text: str, metadata: dict[str, Any] | None, memory: Memory) -> None:
     """Replace the text of a memory; its history keeps the old one.
 
     A TEXT of - is standard input.
     """
+    ui.existing(memory, memory_id)
     change = memory.update(memory_id, ui.or_stdin(text), metadata=metadata)
     ui.print_rows([change.to_dict()], [ui.change_line(change)])
 
@@ -262,7 +263,8 @@ def delete(
     """Take memories out of every answer; their history is kept. See also `erase`.
 
     The facts that were taken from a message alone go with it. Its photo stays, without the words of
-    the message. Without its fact a message stays, and still tells what it tells.
+    the message. Without its fact a message stays, and still tells what it tells. An ID may be of
+    any user, unless --user-id, --agent-id or --run-id says whose it must be.
     """
     if bool(ids) == everything:
         raise click.UsageError("Give either IDs or --all.")
@@ -275,8 +277,7 @@ def delete(
             changes = list(memory.delete_all(**scope))
         else:
             for memory_id in ids:  # first, so that an unknown id leaves all in place
-                if memory.get(memory_id) is None:
-                    raise ui.no_memory(memory, memory_id)
+                ui.existing(memory, memory_id)
             # A turn takes its facts along, which may have been given too.
             changes = [memory.delete(id) for id in dict.fromkeys(ids) if memory.get(id)]
             facts = memory.store.get(
@@ -313,7 +314,8 @@ def erase(
 
     What was said, every memory taken from it, and their history are wiped from the files; with it
     goes what a chat asked and answered. --all and --matching also take what was deleted or has
-    expired. Prints the ids that went; `--json` also the receipt, which
+    expired. An ID may be of any user, unless --user-id, --agent-id or --run-id says whose it must
+    be. Prints the ids that went; `--json` also the receipt, which
     `edgemem doctor --erased --receipt FILE` takes.
     """
     if [bool(ids), everything, matching is not None].count(True) != 1:
@@ -332,20 +334,21 @@ def erase(
             said = ui.erase_preview(memory, ids, shown=not yes)
             if not yes:
                 click.confirm("Erase it?", abort=True, err=True)
-        typed.forget_typed(said)
+        typed.forget_typed(said, Scope(**scope) if everything else None)
         with ui.working("Erasing …"):
             gone = memory.erase_all(**scope) if everything else memory.erase(ids)
-    ui.print_result(gone.to_dict(), gone, f"No memories of {ui.who(scope)}.")
+    none = f"{ui.plural(len(said), 'turn')} erased; no" if said else "No"
+    ui.print_result(gone.to_dict(), gone, f"{none} memories of {ui.who(scope)}.")
 
 
 @ui.cli.command()
 @id_argument
+@ui.owner_options
 @ui.store_option
 def history(memory_id: str, memory: Memory) -> None:
     """Show what became of a memory, oldest first: time, event, old and new text."""
+    ui.existing(memory, memory_id, deleted=True)
     rows = memory.history(memory_id)
-    if not rows:
-        raise ui.no_memory(memory, memory_id)
     lines = []
     for row in rows:
         changed_at = row["updated_at"] or row["created_at"]  # an import may have neither

@@ -6,11 +6,12 @@ import errno
 import json
 import os
 import re
+import shlex
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,7 +21,7 @@ import click
 from edgemem.cli import typed
 from edgemem.config import MEMORY_DB, NO_LIMIT, Settings, load_settings, unread_variables
 from edgemem.errors import EdgememError, InputError, StoreError, VaultLocked
-from edgemem.inputs import spaced
+from edgemem.inputs import scope_of, spaced
 from edgemem.results import Change, MemoryItem, Scope, local_time
 
 if TYPE_CHECKING:
@@ -39,7 +40,9 @@ __all__ = [
     "db_and_json_options",
     "db_option",
     "erase_preview",
+    "existing",
     "experts_option",
+    "given_options",
     "in_words",
     "json_option",
     "memory_option",
@@ -52,6 +55,7 @@ __all__ = [
     "one_line",
     "open_memory",
     "or_stdin",
+    "owner_options",
     "pending_note",
     "plural",
     "print_json",
@@ -226,11 +230,41 @@ def scope_options(command: Command) -> Command:
     @wraps(command)
     def scoped(*args: Any, **given: Any) -> None:
         scope = {key: given.pop(key) for key in ("user_id", "agent_id", "run_id")}
+        _keep_given(scope)
         if scope["user_id"] is None:
             scope["user_id"] = load_settings().user_id
         command(*args, scope=scope, **given)
 
     return scoped
+
+
+def owner_options(command: Command) -> Command:
+    """Adds --user-id, --agent-id and --run-id to a command whose memories `existing` returns."""
+
+    @click.option("--user-id", metavar="ID", help="Only if it is of this user.")
+    @click.option("--agent-id", metavar="ID", help="Only if it is of this agent.")
+    @click.option("--run-id", metavar="ID", help="Only if it is of this run.")
+    @wraps(command)
+    def kept(*args: Any, **given: Any) -> None:
+        _keep_given({key: given.pop(key) for key in ("user_id", "agent_id", "run_id")})
+        command(*args, **given)
+
+    return kept
+
+
+_GIVEN = "edgemem.given"
+
+
+def _keep_given(scope: Mapping[str, Any]) -> None:
+    """Keeps the ids that the options gave, for `existing`. Raises InputError on a bad one."""
+    click.get_current_context().meta[_GIVEN] = scope_of(**scope)
+
+
+def given_options() -> list[str]:
+    """Returns the ids that the options gave, as options for another command."""
+    given = asdict(click.get_current_context().meta[_GIVEN])
+    named = {f"--{name.replace('_', '-')}": id for name, id in given.items() if id is not None}
+    return [shlex.quote(word) for pair in named.items() for word in pair]
 
 
 def who(scope: Mapping[str, Any]) -> str:
@@ -492,16 +526,40 @@ def no_memory(memory: Memory, memory_id: str) -> StoreError:
     )
 
 
+def existing(memory: Memory, memory_id: str, *, deleted: bool = False) -> MemoryItem:
+    """Returns a memory, with `deleted` also a deleted one. Raises StoreError if there is none.
+
+    One that is not of the ids given as options counts as none. A default user is not given.
+    """
+    item = memory.store.get([memory_id], include_deleted=True).get(memory_id)
+    item = _owned(memory, memory_id, item)
+    if not deleted and memory.get(memory_id) is None:
+        raise no_memory(memory, memory_id)
+    return item
+
+
+def _owned(memory: Memory, memory_id: str, item: MemoryItem | None) -> MemoryItem:
+    given: Scope = click.get_current_context().meta[_GIVEN]
+    if given != Scope() and (item is None or not given.has(item)):
+        raise StoreError(
+            f"There is no memory {memory_id!r} of {who(asdict(given))}. `edgemem list` and "
+            "`edgemem search` with the same options show the ids."
+        )
+    if item is None:
+        raise no_memory(memory, memory_id)
+    return item
+
+
 def erase_preview(memory: Memory, ids: Sequence[str], *, shown: bool = True) -> list[str]:
     """Returns the texts of the turns that `Memory.erase` would erase.
 
     shown: also lists on stderr the first memories (even deleted ones) and turns that would be
     erased, and how many follow. Raises StoreError on an unknown id.
     """
-    turn_ids, memory_ids = memory.store.erase_extent(ids)
+    known = memory.store.get(ids, include_deleted=True)
     for memory_id in ids:
-        if memory_id not in memory_ids:
-            raise no_memory(memory, memory_id)
+        _owned(memory, memory_id, known.get(memory_id))
+    turn_ids, memory_ids = memory.store.erase_extent(ids)
     items = memory.store.get(memory_ids, include_deleted=True).values()
     turns = list(memory.store.turns(turn_ids).values())
     if shown:

@@ -372,7 +372,7 @@ def _exchange(memory: Memory, place: Path | Place, code: str | None = None) -> S
     def said() -> set[str]:
         return {turn.content for turn in memory.store.recent_turns(limit=None)}
 
-    before = said() if typed.history_file().exists() else set()
+    before = said() if typed.kept_files() else set()
     try:
         return exchange(memory, place, code=code)
     finally:

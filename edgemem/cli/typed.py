@@ -1,6 +1,7 @@
-"""What was typed at the prompt of `edgemem chat`: a file of lines for each store.
+"""What was typed at the prompt of `edgemem chat`: a file of lines for each store and user in it.
 
-Knows that file alone. That of a vault is sealed line by line.
+Knows these files alone. Those of a vault are sealed line by line. An earlier version had one file
+for all users of a store. Nobody is shown it, but each takes out of it what was said as theirs.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 import shlex
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import astuple
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING
 from edgemem.config import data_dir, load_settings
 from edgemem.errors import StoreCorrupt
 from edgemem.inputs import spaced
+from edgemem.results import Scope
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
@@ -29,8 +32,10 @@ if TYPE_CHECKING:
 __all__ = [
     "forget_typed",
     "history_file",
+    "kept_files",
     "move_typed",
     "of_store",
+    "of_user",
     "remember_typed",
     "shared_history",
     "take_shared",
@@ -41,18 +46,66 @@ MOST_LINES = 1000
 _BREAK = "\u2028"  # Unicode's line separator stands for a line break within an input
 _store: Path | None = None  # the file of the open store, and its vault
 _vault: Vault | None = None
+_whose: Scope | None = None
 
 
 def of_store(store: Store) -> None:
     """Makes the history of this store the one that all other functions use."""
-    global _store, _vault
-    _store, _vault = store.path, store.vault
+    global _store, _vault, _whose
+    _store, _vault, _whose = store.path, store.vault, None
+
+
+def of_user(memory: Memory, whose: Scope) -> None:
+    """Makes the history of this user, agent or run in the open store the one that is used.
+
+    A new one takes from the file that all users of the store shared exactly what these said.
+    """
+    global _whose
+    _whose = whose
+    old = _of_all_users()
+    if not old.exists() or history_file().exists():
+        return
+    turns = memory.store.recent_turns(whose, limit=None)
+    said = {spaced(turn.content) for turn in turns if turn.role == "user"}
+    lines = _typed_lines(old)
+    own = [line for line in lines if spaced(line) in said]
+    if own:
+        _add(history_file(), own)
+        _write_typed(old, [line for line in lines if line not in own])
 
 
 def history_file() -> Path:
-    """Returns the history file of the open store, else of the store of the settings.
+    """Returns the history file of a user of the open store; see `of_user`.
 
-    The store of the settings takes over the shared one, or any other if that store is not plain.
+    Without `of_user` it is the user of the settings, without a store the store of the settings.
+    """
+    return _file_of(*astuple(_whose or Scope(load_settings().user_id)))
+
+
+def _file_of(*ids: str | None) -> Path:
+    """Returns the file of the ids of a scope."""
+    hashed = [hashlib.sha256(id.encode()).hexdigest()[:16] if id else "-" for id in ids]
+    old = _of_all_users()
+    return old.with_name(".".join([old.name, *hashed]))
+
+
+def kept_files(whose: Scope | None = None) -> list[Path]:
+    """Returns the history files of the open store, of all users.
+
+    whose: only the files of these; an id that is None stands for any.
+    """
+    old = _of_all_users()
+    if whose is None:
+        return [file for file in (old, *old.parent.glob(f"{old.name}.*")) if file.exists()]
+    pattern = _file_of(*("" if id is None else id for id in astuple(whose))).name
+    return [*old.parent.glob(pattern.replace(".-", ".*"))]
+
+
+def _of_all_users() -> Path:
+    """Returns the file that all users of a store shared before each had their own.
+
+    That of the store of the settings is also the one that all stores shared before; if that store
+    is not plain, any other takes it over.
     """
     if _vault is not None:
         return data_dir() / f"chat_history.{_vault.id[:8]}"
@@ -74,16 +127,19 @@ def shared_history() -> Path:
 
 
 def move_typed(store: Path, old: Vault | None, new: Vault | None) -> None:
-    """Moves a store's history into its vault or out of it, and overwrites the old file."""
+    """Moves a store's histories into its vault or out of it, and overwrites the old files."""
     global _store, _vault
     _store, _vault = store, old
-    lines = _typed_lines(file := history_file())
-    if lines:
+    before = _of_all_users().name
+    moved = {file.name.removeprefix(before): _typed_lines(file) for file in kept_files()}
+    for file in kept_files():
         _write_typed(file, [])
         file.unlink()
     _vault = new
-    for line in lines:
-        remember_typed(line.replace(_BREAK, "\n"))
+    after = _of_all_users()
+    for end, lines in moved.items():
+        if lines:
+            _add(after.with_name(after.name + end), lines)
 
 
 def _kept(file: Path, line: str) -> str:
@@ -104,25 +160,34 @@ def typed_before() -> list[str]:
 def remember_typed(text: str) -> None:
     """Adds an input to the history file. A failed write is ignored."""
     with suppress(OSError, UnicodeEncodeError):
-        place = history_file()
-        place.parent.mkdir(parents=True, exist_ok=True)
-        private = partial(os.open, mode=0o600)
-        with open(place, "a", encoding="utf-8", opener=private) as file:
-            file.write(_kept(place, _BREAK.join(text.splitlines())) + "\n")
+        _add(history_file(), [_BREAK.join(text.splitlines())])
 
 
-def forget_typed(texts: Iterable[str]) -> None:
-    """Removes from the history each input that holds one of these texts, as whole words."""
+def _add(place: Path, lines: Iterable[str]) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    private = partial(os.open, mode=0o600)
+    with open(place, "a", encoding="utf-8", opener=private) as file:
+        file.writelines(_kept(place, line) + "\n" for line in lines)
+
+
+def forget_typed(texts: Iterable[str], whose: Scope | None = None) -> None:
+    """Removes from all histories each input that holds one of these texts, as whole words.
+
+    whose: also removes all that these users, agents or runs typed.
+    """
     texts = list(texts)
-    for file in (history_file(), shared_history()):
+    for file in kept_files(whose) if whose is not None else ():
+        _write_typed(file, [])
+        file.unlink()
+    for file in (*kept_files(), shared_history()):
         _taken(file, texts)
 
 
 def take_shared(memory: Memory) -> None:
-    """Moves a store's lines from the history that all stores shared to its own."""
+    """Moves a store's lines from the history that all stores shared to that of all its users."""
     said = [turn.content for turn in memory.store.recent_turns(limit=None)]
-    for line in _taken(shared_history(), said):
-        remember_typed(line.replace(_BREAK, "\n"))
+    if lines := _taken(shared_history(), said):
+        _add(_of_all_users(), lines)
 
 
 def _taken(file: Path, texts: Iterable[str]) -> list[str]:

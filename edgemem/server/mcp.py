@@ -29,7 +29,7 @@ from edgemem.inputs import shown
 from edgemem.memory import Memory
 from edgemem.pipeline.ingest import EXTRACT
 from edgemem.pipeline.recall import FAR_LESS, within
-from edgemem.results import Change, Hit, MemoryItem, local_time, utc_now
+from edgemem.results import Change, Hit, MemoryItem, Scope, local_time, utc_now
 
 __all__ = ["mcp_server"]
 
@@ -177,8 +177,7 @@ class _Tools:
 
     def _existing(self, memory_id: str) -> MemoryItem:
         item = self._memory.get(memory_id)
-        theirs = item and all(id in (None, getattr(item, name)) for name, id in self._scope.items())
-        if item is None or not theirs:
+        if item is None or not Scope(**self._scope).has(item):
             raise StoreError(
                 f"there is no memory with the id {shown(memory_id)}; get_memories and "
                 "search_memories tell the ids"

@@ -2,8 +2,9 @@
 
 Departures from mem0: a list has at most `top_k` memories (100 unless given); `/search` takes
 `top_k` or `limit`, `threshold`, `explain` and `at`; relations have their own route; an unknown id
-is 404; `/reset` must be allowed when the server starts. Only adding with inference, mem0's default,
-waits for the engine.
+is 404, and so is one that is not of the user_id, agent_id or run_id given with it; a field that a
+route does not know is refused, as a misspelt user_id would ask for everybody; `/reset` must be
+allowed when the server starts. Only adding with inference, mem0's default, waits for the engine.
 Source: mem0ai/mem0, server/main.py.
 
 The inspector's own files hold nothing private and need no token. The page sends the token with
@@ -21,9 +22,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from edgemem.inputs import shown
+from edgemem.inputs import scope_of, shown
 from edgemem.memory import Memory
-from edgemem.results import MemoryItem, Scope
+from edgemem.results import MemoryItem, Picture, Scope
 from edgemem.server.service import (
     Refusal,
     Service,
@@ -53,17 +54,15 @@ Ask = Callable[[Service, dict[str, Any]], Any]
 ROUTES: list[Route] = []
 
 
-def _store_route(method: str, path: str) -> Callable[[Ask], Ask]:
+def _store_route(method: str, path: str, *fields: str) -> Callable[[Ask], Ask]:
     """Registers a function as a route. Its result is the JSON answer; it runs in a store thread.
 
-    The function gets the fields of the body (POST, PUT) or of the query, and those of the path.
+    The function gets the `fields` that were given, and those of the path.
     """
 
     def register(ask: Ask) -> Ask:
         async def endpoint(request: Request) -> Response:
-            with_body = request.method in ("POST", "PUT")
-            given = await json_object(request) if with_body else dict(request.query_params)
-            given |= request.path_params
+            given = await _given(request, *fields)
             service = service_of(request)
             return JSONResponse(await service.in_thread(lambda: ask(service, given)))
 
@@ -73,12 +72,36 @@ def _store_route(method: str, path: str) -> Callable[[Ask], Ask]:
     return register
 
 
+async def _given(request: Request, *fields: str) -> dict[str, Any]:
+    """Returns the fields of the query, of the JSON body (null counts as absent) and of the path.
+
+    Raises Refusal on a field that is not in `fields`, or that comes twice.
+    """
+    pairs: list[tuple[str, Any]] = request.query_params.multi_items()
+    if (request.method in ("POST", "PUT") and fields) or await request.body():
+        body = await json_object(request)
+        pairs += [(name, value) for name, value in body.items() if value is not None]
+    given: dict[str, Any] = {}
+    for name, value in pairs:
+        if name not in fields:
+            allowed = f"give {', '.join(fields)} alone" if fields else "this call takes no fields"
+            raise wrong(name, value, allowed)
+        if name in given:
+            raise wrong(name, value, "it was given before; give it once")
+        given[name] = value
+    return {**given, **request.path_params}
+
+
 # -- mem0's routes ---------------------------------------------------------------------------------
+
+_MEM0S = ("memory_type", "prompt")  # of mem0's server; they have no effect here
+_SEARCHED = ("query", "image", *_IDS, "filters", "top_k", "limit", "threshold", "explain", "at")
+_ADDED = ("messages", *_IDS, "metadata", "timestamp", "expires_at", "infer", *_MEM0S)
 
 
 async def _add(request: Request) -> Response:
     """POST /memories: messages, user_id, agent_id or run_id, metadata, infer."""
-    service, body = service_of(request), await json_object(request)
+    service, body = service_of(request), await _given(request, *_ADDED)
     scope = _scope(body)
     messages = body.get("messages")
     if messages is None:
@@ -105,7 +128,7 @@ async def _add(request: Request) -> Response:
 ROUTES.append(Route("/memories", _add, methods=["POST"]))
 
 
-@_store_route("GET", "/memories")
+@_store_route("GET", "/memories", *_IDS, "top_k", "limit", "at")
 def _get_all(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """GET /memories?user_id=…: the memories of a scope, by created_at, oldest first."""
     scope = _scope(given)
@@ -113,7 +136,7 @@ def _get_all(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     return service.memory.get_all(**scope, top_k=top_k, at=given.get("at") or None).to_dict()
 
 
-@_store_route("POST", "/search")
+@_store_route("POST", "/search", *_SEARCHED)
 def _search(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """POST /search: query, or image (a data URI); ids, filters, top_k, threshold, explain, at."""
     image = field(given, "image", str)
@@ -134,7 +157,7 @@ def _search(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     return hits.to_dict()
 
 
-@_store_route("GET", "/relations")
+@_store_route("GET", "/relations", *_IDS, "entity", "at", "include_invalid")
 def _relations(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """GET /relations?user_id=…&entity=…&at=…: relations, in mem0's shape."""
     over = given.get("include_invalid") in ("true", "1")
@@ -148,17 +171,25 @@ def _relations_json(
     return memory.relations(entity, **scope, at=at, include_invalid=include_invalid).to_dict()
 
 
-@_store_route("GET", "/memories/{id}")
+@_store_route("GET", "/memories/{id}", *_IDS)
 def _get(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """GET /memories/{id}."""
-    return _existing(service, given["id"]).to_dict()
+    return _existing(service, given).to_dict()
 
 
 async def _image(request: Request) -> Response:
     """GET /images/{id}, /images/{id}/thumbnail: the bytes of a stored image."""
-    service, id = service_of(request), request.path_params["id"]
-    small = request.url.path.endswith("/thumbnail")
-    found = await service.in_thread(lambda: service.memory.image(id, thumbnail_only=small))
+    service, given = service_of(request), await _given(request, *_IDS)
+    id, small = given["id"], request.url.path.endswith("/thumbnail")
+
+    def work() -> Picture | None:
+        if (whose := _whose(given)) != Scope():
+            shows = service.memory.store.get(images.shown_by(service.memory.store, id))
+            if not any(map(whose.has, shows.values())):
+                return None
+        return service.memory.image(id, thumbnail_only=small)
+
+    found = await service.in_thread(work)
     if found is None:
         raise Refusal(f"there is no image with the id {shown(id)}", 404)
     if small:
@@ -169,45 +200,41 @@ async def _image(request: Request) -> Response:
 ROUTES += [Route(f"/images/{{id}}{end}", _image, methods=["GET"]) for end in ("", "/thumbnail")]
 
 
-@_store_route("PUT", "/memories/{id}")
+@_store_route("PUT", "/memories/{id}", *_IDS, "text", "metadata")
 def _update(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """PUT /memories/{id}: replaces the text, and the metadata if given."""
     text = field(given, "text", str)
     if text is None:
         raise Refusal("text is missing; give the memory's new text", param="text")
     metadata = field(given, "metadata", dict)
-    service.memory.update(_existing(service, given["id"]).id, text, metadata=metadata)
+    service.memory.update(_existing(service, given).id, text, metadata=metadata)
     return {"message": "Memory updated successfully!"}
 
 
-@_store_route("DELETE", "/memories/{id}")
+@_store_route("DELETE", "/memories/{id}", *_IDS)
 def _delete(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """DELETE /memories/{id}: removes a memory from all answers; its history stays."""
-    service.memory.delete(_existing(service, given["id"]).id)
+    service.memory.delete(_existing(service, given).id)
     return {"message": "Memory deleted successfully"}
 
 
-@_store_route("DELETE", "/memories")
+@_store_route("DELETE", "/memories", *_IDS)
 def _delete_all(service: Service, given: dict[str, Any]) -> dict[str, Any]:
-    """DELETE /memories?user_id=…: every memory of a scope. What else is given is refused."""
-    if unknown := sorted(given.keys() - {*_IDS}):  # a misspelt id would delete more than was meant
-        raise wrong(unknown[0], given[unknown[0]], f"give {', '.join(_IDS)} alone")
+    """DELETE /memories?user_id=…: every memory of a scope."""
     service.memory.delete_all(**_scope(given))
     return {"message": "All relevant memories deleted"}
 
 
-@_store_route("GET", "/memories/{id}/history")
+@_store_route("GET", "/memories/{id}/history", *_IDS)
 def _history(service: Service, given: dict[str, Any]) -> list[dict[str, Any]]:
     """GET /memories/{id}/history: the changes of a memory, also of a deleted one."""
-    rows = service.memory.history(given["id"])
-    if not rows:
-        raise _unknown(given["id"])
-    return rows
+    return service.memory.history(_existing(service, given, deleted=True).id)
 
 
 async def _reset(request: Request) -> Response:
     """POST /reset: erases everything of every user."""
     service = service_of(request)
+    await _given(request)  # a user_id here would not keep it to that user
     if not service.allow_reset:
         raise Refusal(
             "reset erases the memories of all users and is off; start the server with "
@@ -226,9 +253,14 @@ async def _reset(request: Request) -> Response:
 ROUTES.append(Route("/reset", _reset, methods=["POST"]))
 
 
-def _existing(service: Service, id: str) -> MemoryItem:
-    found = service.memory.get(id)
-    if found is None:
+def _existing(service: Service, given: Mapping[str, Any], *, deleted: bool = False) -> MemoryItem:
+    """Returns the memory of a path's id, if it is of the ids given; with `deleted` a deleted one.
+
+    Raises Refusal if there is none.
+    """
+    id = given["id"]
+    found = service.memory.store.get([id], include_deleted=deleted).get(id)
+    if found is None or not _whose(given).has(found):
         raise _unknown(id)
     return found
 
@@ -242,6 +274,11 @@ def _scope(given: Mapping[str, Any], *, needed: bool = True) -> dict[str, Any]:
     if needed and not any(scope.values()):
         raise Refusal(f"whose memories? Give at least one of {', '.join(_IDS)}")
     return scope
+
+
+def _whose(given: Mapping[str, Any]) -> Scope:
+    """Returns the scope to which a call with an id keeps. Raises InputError on a bad id."""
+    return scope_of(**_scope(given, needed=False))
 
 
 def _shown_scope(given: Mapping[str, Any]) -> Scope:
@@ -267,7 +304,7 @@ def _overview(service: Service, _given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@_store_route("GET", "/inspect/memories")
+@_store_route("GET", "/inspect/memories", *_IDS, "kind", "state", "limit", "after")
 def _browsed(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """GET /inspect/memories?user_id=…&kind=…&state=…&limit=…&after=…: the latest first.
 
@@ -292,7 +329,7 @@ def _browsed(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@_store_route("GET", "/inspect/memories/{id}")
+@_store_route("GET", "/inspect/memories/{id}", *_IDS)
 def _inspected(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """GET /inspect/memories/{id}: a memory, even a deleted one, its turns and its history.
 
@@ -300,7 +337,7 @@ def _inspected(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """
     memory, id = service.memory, given["id"]
     found = browse(memory.store, id=id, state="all", limit=1)
-    if not found:
+    if not found or not _whose(given).has(found[0].item):
         raise _unknown(id)
     item = found[0].item
     alone = memory.store.only_from(item.sources) if item.kind == "turn" else []
@@ -325,14 +362,14 @@ def _of_image(memory: Memory, item: MemoryItem) -> dict[str, Any]:
     }
 
 
-@_store_route("GET", "/inspect/entities")
+@_store_route("GET", "/inspect/entities", *_IDS)
 def _entities(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """GET /inspect/entities?user_id=…: the known entities, those with most relations first."""
     found = entities(service.memory.store, _shown_scope(given), _MOST + 1)
     return {"results": found[:_MOST], "more": len(found) > _MOST}
 
 
-@_store_route("GET", "/inspect/relations")
+@_store_route("GET", "/inspect/relations", *_IDS, "entity", "at")
 def _all_relations(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """GET /inspect/relations?entity=…: also invalidated ones; of everybody if no id is given."""
     return _relations_json(service.memory, given, asdict(_shown_scope(given)), include_invalid=True)
@@ -363,7 +400,7 @@ def _receipts(service: Service, _given: dict[str, Any]) -> dict[str, Any]:
     return {"results": [row.to_dict() for row in rows]}
 
 
-@_store_route("POST", "/inspect/erase/preview")
+@_store_route("POST", "/inspect/erase/preview", *_IDS, "ids")
 def _preview(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """POST /inspect/erase/preview: {"ids": […]}; what an erase would remove. Changes nothing."""
     memory = service.memory
@@ -372,7 +409,7 @@ def _preview(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     return {"memories": [item.to_dict() for item in items], "turns": _turns(memory, turns)}
 
 
-@_store_route("POST", "/inspect/erase")
+@_store_route("POST", "/inspect/erase", *_IDS, "ids")
 def _erase(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """POST /inspect/erase: {"ids": […]}; erases these memories and all that goes with them."""
     memory = service.memory
@@ -389,10 +426,11 @@ def _extent(memory: Memory, given: dict[str, Any]) -> tuple[list[str], list[str]
     ids = strings(given.get("ids"), "ids")
     if not ids:
         raise Refusal("ids is empty; give the ids of the memories to erase", param="ids")
-    turns, memories = memory.store.erase_extent(ids)
+    whose, known = _whose(given), memory.store.get(ids, include_deleted=True)
     for id in ids:
-        if id not in memories:
+        if id not in known or not whose.has(known[id]):
             raise _unknown(id)
+    turns, memories = memory.store.erase_extent(ids)
     return ids, turns, memories
 
 

@@ -1,0 +1,142 @@
+"""Whose memories a call to the server reaches: an id that is given is kept to, on every route."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fake_engine import FakeEngine
+from imagekit import drawn, part, saved
+from memorykit import quick
+from serverkit import HI, Running, running
+
+from edgemem import Memory
+from edgemem.server import memories
+
+SECRET = "The party is at the Lamplighter."
+ROUTES = sorted(
+    (method, route.path)
+    for route in memories.ROUTES
+    for method in (route.methods or set()) - {"HEAD"}
+    if route.path not in memories.PATHS
+)
+BY_ID = [
+    (method, path)
+    for method, path in ROUTES
+    if "{id}" in path or path in ("/inspect/erase", "/inspect/erase/preview")
+]
+OF_MAYA = [{"user_id": "maya"}, {"agent_id": "shop"}, {"user_id": "tom", "run_id": "r9"}]
+
+
+@pytest.fixture
+def memory() -> Iterator[Memory]:
+    """Tom has a photo with words, Maya has words."""
+    with quick(engine=FakeEngine()) as opened:
+        photo = part(saved(drawn((80, 60))))
+        said = {"role": "user", "content": [{"type": "text", "text": SECRET}, photo]}
+        opened.add(said, user_id="tom", infer=False)
+        opened.add("Is there a party?", user_id="maya", infer=False)
+        yield opened
+
+
+@pytest.fixture
+def server(memory: Memory) -> Iterator[Running]:
+    with running(memory, allow_reset=True) as found:
+        yield found
+
+
+def stored(memory: Memory) -> list[Any]:
+    return list(memory.store.export_rows())
+
+
+def call(
+    server: Running, memory: Memory, method: str, path: str, query: str = "", **more: Any
+) -> tuple[int, str]:
+    """Status and body of a call with a sound body, of Tom's photo where the path takes an id."""
+    photo = next(item for item in memory.get_all(user_id="tom") if item.image)
+    assert photo.image is not None
+    id = photo.image.id if path.startswith("/images") else photo.id
+    needed: dict[str, dict[str, Any]] = {
+        "/search": {"query": "party"},
+        "/memories/{id}": {"text": "hacked"},
+        "/memories": {"messages": "I am here.", "infer": False},
+        "/inspect/erase": {"ids": [id]},
+        "/inspect/erase/preview": {"ids": [id]},
+    }
+    body = {**needed.get(path, {}), **more} if method in ("POST", "PUT") else more
+    try:
+        status, _, told = server.call(method, path.replace("{id}", id) + query, body or None)
+    except UnicodeDecodeError:  # the bytes of a picture
+        return 200, "a picture"
+    return status, str(told)
+
+
+def in_query(ids: dict[str, str]) -> str:
+    return "?" + "&".join(f"{name}={id}" for name, id in ids.items())
+
+
+@pytest.mark.parametrize("place", ["query", "body"])
+@pytest.mark.parametrize("ids", OF_MAYA)
+@pytest.mark.parametrize(("method", "path"), BY_ID)
+def test_an_id_of_somebody_else_is_not_found(
+    server: Running, memory: Memory, method: str, path: str, ids: dict[str, str], place: str
+) -> None:
+    before = stored(memory)
+    given = (in_query(ids), {}) if place == "query" else ("", ids)
+    status, told = call(server, memory, method, path, given[0], **given[1])
+    assert status == 404 and "there is no" in told and "Lamplighter" not in told
+    assert stored(memory) == before
+
+
+@pytest.mark.parametrize("query", ["", "?user_id=tom"])
+@pytest.mark.parametrize(("method", "path"), BY_ID)
+def test_an_id_alone_or_with_its_owner_is_found(
+    server: Running, memory: Memory, method: str, path: str, query: str
+) -> None:
+    assert call(server, memory, method, path, query)[0] == 200
+
+
+@pytest.mark.parametrize(("method", "path"), [r for r in ROUTES if r not in BY_ID])
+def test_no_other_route_gives_or_takes_what_is_of_somebody_else(
+    server: Running, memory: Memory, method: str, path: str
+) -> None:
+    toms = [row for row in stored(memory) if row.get("user_id") == "tom"]
+    status, told = call(server, memory, method, path, "?user_id=maya")
+    takes_none = path in ("/reset", "/inspect/overview", "/inspect/pending", "/inspect/receipts")
+    assert status == (400 if takes_none else 200), told
+    assert "Lamplighter" not in told
+    assert [row for row in stored(memory) if row.get("user_id") == "tom"] == toms
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_an_unknown_field_is_refused_by_every_route_and_does_nothing(
+    server: Running, memory: Memory, method: str, path: str
+) -> None:
+    before = stored(memory)
+    whose = "&user_id=tom" if path in ("/memories", "/search", "/relations") else ""
+    for query, body in ((f"?userid=maya{whose}", {}), (f"?{whose[1:]}", {"userid": "maya"})):
+        status, told = call(server, memory, method, path, query, **body)
+        assert status == 400 and "userid is 'maya'; " in told, told
+    assert stored(memory) == before
+
+
+def test_a_field_that_comes_twice_is_refused(server: Running) -> None:
+    for query, body in (
+        ("?user_id=maya&user_id=tom", {"query": "party"}),
+        ("?user_id=maya", {"query": "party", "user_id": "tom"}),
+    ):
+        status, _, told = server.call("POST", f"/search{query}", body)
+        assert status == 400 and "user_id is 'tom'; it was given before" in told["detail"]
+
+
+def test_what_mem0s_and_openais_clients_send_beside_is_taken(server: Running) -> None:
+    absent = dict.fromkeys(["agent_id", "run_id", "metadata", "memory_type", "prompt", "other"])
+    said = [{"role": "user", "content": "I like tea."}]
+    body = {"messages": said, "user_id": "ana", "infer": False, **absent}
+    assert server.ok("POST", "/memories", body)["results"]
+    kind = {"memory_type": "procedural_memory", "prompt": "Facts alone."}
+    assert server.ok("POST", "/memories", {**body, **kind})["results"]
+    more = {"service_tier": "auto", "userid": "ana", "user_id": "ana"}
+    assert server.ok("POST", "/v1/chat/completions", {**HI, **more})["choices"]
+    assert server.client().models.list(extra_query={"after": "x"}).data

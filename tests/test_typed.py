@@ -1,0 +1,98 @@
+"""What was typed at the prompt of a chat: each user's own, in a file that nobody else is shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from clikit import Run
+
+from edgemem.cli import output, typed
+from edgemem.memory import Memory
+from edgemem.results import Scope
+
+pytestmark = [pytest.mark.models, pytest.mark.usefixtures("home")]
+
+TOM, MAYA, SHOP = Scope("tom"), Scope("maya"), Scope("maya", "shop", "week48")
+SECRET = "The party is at the Lamplighter."
+
+
+@pytest.fixture
+def store(home: Path) -> Path:
+    """The usual store, in which Tom and Maya have said something."""
+    with Memory(home / "memory.db") as memory:
+        memory.add(["Hello", SECRET], user_id="tom", infer=False)
+        memory.add("I play chess.", user_id="maya", infer=False)
+    return home / "memory.db"
+
+
+def before(whose: Scope, *lines: str) -> list[str]:
+    """What a chat of theirs brings back; then they type these lines."""
+    with output.open_memory(None) as memory:
+        typed.of_user(memory, whose)
+        found = typed.typed_before()
+        for line in lines:
+            typed.remember_typed(line)
+        return found
+
+
+def test_each_user_agent_and_run_has_a_file_of_its_own(store: Path) -> None:
+    for whose in (TOM, MAYA, SHOP):
+        assert before(whose, f"I am {whose}") == []
+    for whose in (TOM, MAYA, SHOP):
+        assert before(whose) == [f"I am {whose}"]
+    assert len(typed.kept_files()) == 3
+    assert all(file.stat().st_mode & 0o077 == 0 for file in typed.kept_files())
+
+
+def test_of_the_file_that_all_users_shared_each_gets_back_what_they_said(store: Path) -> None:
+    with output.open_memory(None):
+        shared = typed._of_all_users()
+    shared.write_text(f"Hello\n/why\n{SECRET}\n/memories Lamplighter\nI  play chess.\n")
+    assert before(MAYA) == ["I  play chess."]
+    assert before(Scope("ana")) == []
+    assert before(TOM) == ["Hello", SECRET]
+    assert shared.read_text() == "/why\n/memories Lamplighter\n"
+    typed.forget_typed(["Lamplighter"])
+    assert shared.read_text() == "/why\n"
+
+
+def test_who_said_a_part_of_anothers_line_does_not_get_it(store: Path) -> None:
+    with Memory(store) as memory:
+        memory.add(["party", "yes"], user_id="maya", infer=False)
+        memory.add("What did Tom say of the party?", user_id="maya", infer=False)
+    with output.open_memory(None):
+        typed._of_all_users().write_text(f"{SECRET}\nyes, at nine\n")
+    assert before(MAYA) == []
+
+
+def test_erasing_all_of_a_user_erases_all_that_they_typed_and_nothing_of_others(
+    run: Run, store: Path
+) -> None:
+    before(TOM, SECRET, "/memories party")
+    before(MAYA, "I play chess.", "/forget Leo")
+    before(SHOP, "/why")
+    run("erase", "--all", "-y", "--user-id", "maya", "--agent-id", "shop")
+    assert (before(MAYA), before(SHOP)) == (["I play chess.", "/forget Leo"], [])
+    before(SHOP, "/why")
+    run("erase", "--all", "-y", "--user-id", "maya")
+    assert (before(MAYA), before(SHOP)) == ([], [])
+    assert before(TOM) == [SECRET, "/memories party"]
+
+
+def test_what_is_erased_leaves_the_files_of_all_users(run: Run, store: Path) -> None:
+    before(TOM, SECRET, "Hi")
+    before(MAYA, f"/memories {SECRET}", "Hello there")
+    run("erase", "--matching", "Lamplighter", "-y", "--user-id", "tom")
+    assert (before(TOM), before(MAYA)) == (["Hi"], ["Hello there"])
+
+
+def test_a_vault_seals_the_files_of_all_users_and_gives_them_back(run: Run, store: Path) -> None:
+    pytest.importorskip("nacl", reason="needs the extra vault")
+    before(TOM, SECRET)
+    before(MAYA, "I play chess.")
+    run("vault", "lock", "--with", "file")
+    assert not any(b"Lamplighter" in file.read_bytes() for file in typed.kept_files())
+    assert (before(TOM), before(MAYA)) == ([SECRET], ["I play chess."])
+    run("vault", "unlock", "-y")
+    assert (before(TOM), before(MAYA)) == ([SECRET], ["I play chess."])
