@@ -277,7 +277,8 @@ def eyes(monkeypatch: pytest.MonkeyPatch) -> Eyes:
 def reading() -> Iterator[Memory]:
     """A memory that reads photos, with one of a dentist's card."""
     settings = replace(load_settings(), image_text="on")
-    with quick(settings=settings, engine=FakeEngine()) as opened:
+    asked = dict.fromkeys(("What does this photo say?", "What is the password?"), "recall")
+    with quick(settings=settings, engine=FakeEngine(wants=asked)) as opened:
         opened.add("My dentist appointment.", images=[PHOTO], user_id="default", infer=False)
         yield opened
 

@@ -58,9 +58,12 @@ CLASSES: tuple[Want | Literal["remark"] | None, ...] = (None, *get_args(Want), R
 TASKS: tuple[Want, ...] = ("task", "text")
 """The wants whose answers must agree with all that is known of the user."""
 _TELLING = (None, *TASKS)  # these always may tell something: a task says what it is for
+_ACT, _ERASE = (CLASSES.index(want) for want in ("act", "erase"))
 _TASK, _TEXT = (CLASSES.index(want) for want in ("task", "text"))
 _BY_EXPERT: tuple[Want | None, ...] = (None, *get_args(Want)[:-1])
 """The classes that an expert has learned too; the regression alone decides the others."""
+_FAR_LIKELIER = 2.0
+"""By so much more, in logits, the regression calls an expert's deed a request to forget."""
 _LEAST: dict[Want | None, float] = {"erase": 0.02, "act": 0.01}
 """The least probabilities, by the regression, at which an expert may name a want. A mistake costs
 much: the message is refused, and one that only asks to forget is not kept."""
@@ -181,6 +184,8 @@ def _combined(named: str, p_named: float, text: str, logits: FloatArray) -> Want
     by_expert = next((want for want in _BY_EXPERT if want == named), None)
     if by_expert == "task" and logits[_TEXT] > logits[_TASK]:  # the expert calls both a task
         by_expert = "text"
+    if by_expert == "act" and logits[_ERASE] - logits[_ACT] >= _FAR_LIKELIER:
+        by_expert = "erase"  # "Delete my locker code."
     p = softmax(logits[: len(_BY_EXPERT)])
     if text.rstrip().endswith(_MARKS):
         p[_BY_EXPERT.index(None)] *= _MERE_NEWS
