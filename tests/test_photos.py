@@ -277,12 +277,19 @@ def eyes(monkeypatch: pytest.MonkeyPatch) -> Eyes:
 def reading() -> Iterator[Memory]:
     """A memory that reads photos, with one of a dentist's card."""
     settings = replace(load_settings(), image_text="on")
-    asked = dict.fromkeys(("What does this photo say?", "What is the password?"), "recall")
-    with quick(settings=settings, engine=FakeEngine(wants=asked)) as opened:
+    with quick(
+        settings=settings, engine=FakeEngine(wants=dict.fromkeys(ASKED, "recall"))
+    ) as opened:
         opened.add("My dentist appointment.", images=[PHOTO], user_id="default", infer=False)
         yield opened
 
 
+ASKED = (
+    "What does this photo say?",
+    "What is the password?",
+    "Who is this?",
+    "What does it say here?",
+)
 PHOTO, ANOTHER = saved(drawn(seed=98)), saved(drawn(seed=99))
 WIFI = ("Guest WiFi", "Network: LindenNest", "Password: plum-otter-73")
 
