@@ -261,7 +261,15 @@ def test_what_is_told_gets_an_experts_reply_only_if_it_is_probable(log_p, told):
 
 @pytest.mark.parametrize(
     "pieces",
-    [(" Not", " known"), (" Not known.",), ("",), (), (f" {NOT_KNOWN}",), (" not known.",)],
+    [
+        (" Not", " known"),
+        (" Not known.",),
+        ("",),
+        (),
+        (f" {NOT_KNOWN}",),
+        (" not known.",),
+        (" yes, in as few words as you can",),
+    ],
 )
 def test_an_experts_refusal_is_told_in_our_words(pieces):
     _, stream = by_expert(*pieces)

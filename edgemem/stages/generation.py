@@ -37,9 +37,11 @@ __all__ += ["expert_target", "quoted", "reliable", "unseen", "unsure"]
 NOTHING_FOUND = "I don't know: I found no answer to that in my memory."
 
 ABOUT_ITSELF = (
-    "I'm your AI assistant, a program on this device and not a person. I remember what you tell me."
+    "I'm your AI assistant, a program on this device and not a person. I remember what you tell me "
+    "in a file on this device, and nothing leaves it unless you allow it."
 )
-"""The answer to who the assistant is. A small model would take on any name in the question."""
+"""The answer to who the assistant is, and who sees what it is told. A small model would take on any
+name in the question."""
 
 ERASES_NOTHING = (
     "I erase nothing myself: find what I should forget where the app shows memories, and erase it "
@@ -77,6 +79,8 @@ EXPERT_PROMPT = (
     "Answer the question from the memories, in as few words as you can. "
     f"If they do not tell, answer: {NOT_KNOWN}"
 )
+_INSTRUCTION = f" {' '.join(language.words(EXPERT_PROMPT))} "
+_REPEATED = 4  # words of the instruction that are no answer
 _CHECK_PROMPT = (
     "Answer the user's question from the notes, in as few words as you can. "
     f"If they do not tell, answer: {NOT_KNOWN}"
@@ -237,13 +241,20 @@ def _best(
 
 def _cannot_be_right(answer: str, question: str) -> bool:
     """Whether an answer has a date with a wrong weekday, names a day where the question asks for
-    somebody, or is a label of the prompt's lines."""
-    label = answer.strip(" .") in ("User", "Assistant")
-    return label or language.wrong_weekday(answer) or language.names_nobody(answer, question)
+    somebody, or is a label or the instruction of the prompt."""
+    prompts = answer.strip(" .") in ("User", "Assistant") or _instructs(answer)
+    return prompts or language.wrong_weekday(answer) or language.names_nobody(answer, question)
+
+
+def _instructs(answer: str) -> bool:
+    """Whether an answer repeats the instruction: "yes, in as few words as you can"."""
+    said = language.words(answer)
+    runs = (said[i : i + _REPEATED] for i in range(len(said) - _REPEATED + 1))
+    return any(f" {' '.join(run)} " in _INSTRUCTION for run in runs)
 
 
 def _refuses(answer: str) -> bool:
-    return answer.strip(" .").lower() in ("", NOT_KNOWN.lower())
+    return answer.strip(" .").lower() in ("", NOT_KNOWN.lower()) or _instructs(answer)
 
 
 def _places(told: Sequence[str], answer: str) -> list[str]:
