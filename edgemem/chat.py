@@ -88,7 +88,6 @@ BEARING_TURNS = 5  # for a task
 _OWN_WORDS_PARAMS = 1_000_000_000  # from which a model answers where no expert is sure
 _KNOWN_SHARE = 0.3  # of the window, for the system message with `recall.known`
 _NEAR_SCORE = 0.05  # of a hit, from which a question of general knowledge may ask for a memory
-_FROM_MEMORY: tuple[Want | None, ...] = (None, "recall", "overview", *TASKS)
 _REFERRED = 0.5  # score of a hit that a follow-up is about
 _CANDIDATES = 16  # hits of one search
 _PAST_TURNS = 4  # shown for small talk
@@ -262,7 +261,10 @@ class Chat:
         about, if it asks for whatever there is on them. sent: the images that it asks about.
         """
         if wanted.wants == "source":
-            return self._plan_of_source(text, said_at, wanted)
+            plan = self._plan_of_source(text, said_at, wanted)
+            if plan.evidence or not self._heeds_notes:
+                return plan
+            wanted = replace(wanted, wants="general")  # it knows its own answer
         memory, plain = self.memory, plain_text(text)
         before = next((turn for turn in reversed(self._turns) if turn.said.role == "user"), None)
         if wanted.wants == "recall" and wanted.refers and before and before.wants == "general":
@@ -310,17 +312,15 @@ class Chat:
         return self._with_answer_if_told(plan) if maybe_told else plan
 
     def _plan_of_source(self, text: str, said_at: str, wanted: Intent) -> AnswerPlan:
-        """The plan of an answer that quotes what the last answer rests on: the memories near the
-        last message that wanted something."""
+        """The plan of an answer that quotes what the last answer rests on: the memories that it
+        listed, else those near the last message that wanted something."""
         said = [turn for turn in reversed(self._turns) if turn.said.role == "user"]
-        asked = next((turn for turn in said if turn.wants not in (None, "source")), None)
-        asked = asked or next(iter(said), None)  # a client tells no wants of its turns
-        hits = SearchResults(())
-        evidence: tuple[Evidence, ...] = ()
-        if asked is not None and asked.wants in _FROM_MEMORY:
-            question = plain_text(asked.said.content)
+        wanting = (turn for turn in said if turn.wants not in (None, "source"))
+        asked = next(iter((*wanting, *said)), None)  # a client tells no wants of its turns
+        hits, evidence = SearchResults(()), asked.told_from if asked else ()
+        if asked and not evidence and asked.asks_memory:
             hits = self._search(asked.said.content, said_at)
-            evidence = recall.quotes(self.memory, question, hits)
+            evidence = recall.quotes(self.memory, plain_text(asked.said.content), hits)
         return AnswerPlan(text, text, said_at, hits, "quote", wanted, evidence, {}, "")
 
     def _drop_outdated(self, found: Sequence[Hit] = ()) -> bool:
@@ -330,7 +330,7 @@ class Chat:
         dropped, and the turns that the store does not have, as they may quote it.
         """
         store = self.memory.store
-        notes = [note for turn in self._turns for note in turn.notes]
+        notes = [note for turn in self._turns for note in turn.memories]
         changed = recall.changed(self.memory, [*notes, *(self._known_facts or ())])
         erased, self._erasure = self._erasure, last_erasure(store)
         if erased != self._erasure:  # perhaps of another user
@@ -343,7 +343,7 @@ class Chat:
                 return True
         if changed:
             self._turns = [
-                turn if changed.isdisjoint(turn.notes) else replace(turn, shown=None, notes=())
+                turn if changed.isdisjoint(turn.memories) else turn.without_memories()
                 for turn in self._turns
             ]
             self._known_facts = None
@@ -419,7 +419,7 @@ class Chat:
         changes = reply.changes
         said = Message("user", plan.text, plan.said_at)
         tells = plan.intent.tells and not remember
-        turn = Turn(said, tells=tells, wants=plan.intent.wants)
+        turn = Turn(said, tells=tells, wants=plan.intent.wants, told_from=plan.listed)
         try:
             yield ""
             reply.cloud, reply.cloud_error = self._ask_cloud(plan, mode)
@@ -620,7 +620,8 @@ class Chat:
             talks = engine_for(self.memory, TALK, self.engine)
             return acknowledge(talks, plan.text, kept=plan.intent.tells), turn
         past = [turn.said for turn in self._turns[-_PAST_TURNS:]]
-        instead = NO_IDEA if plan.intent.wants == "general" else generation.TOO_SMALL
+        writes = plan.intent.wants in ("text", "edit")
+        instead = generation.TOO_SMALL if writes else NO_IDEA
         return fulfil(self.engine, plan.text, past, instead), turn
 
     def _text_below(self, plan: AnswerPlan, answer: str) -> str:

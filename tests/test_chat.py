@@ -104,9 +104,9 @@ def test_an_answer_from_memory_is_kept_as_a_turn_and_never_remembered(chat, memo
 
 def test_what_the_model_says_of_itself_is_no_fact(chat, memory, fake):
     fake.pieces = ("I adopted ", "a dog in Oslo.")
-    reply = say(chat, "Good morning to you!")
+    reply = say(chat, "I slept badly.")
     assert not reply.found
-    assert texts(memory.get_all(user_id="default")) == ["Good morning to you!"]
+    assert texts(memory.get_all(user_id="default")) == ["I slept badly."]
     assert turns(memory)[-1] == ("assistant", "I adopted a dog in Oslo.")  # kept, never found
     assert "adopted" not in " ".join(texts(memory.search("Who adopted a dog?", user_id="default")))
     assert all("adopted" not in str(p) for stage, p in fake.prompts if stage == "extraction")
@@ -497,7 +497,7 @@ def test_a_client_that_names_no_wants_is_told_what_an_answer_rests_on(shipped, e
         assert say(Chat(memory), "Are you sure?").text == NO_MEMORY
 
 
-@pytest.mark.parametrize("text", ["You're right.", "That's not what I asked.", "good to know"])
+@pytest.mark.parametrize("text", ["You're right.", "That makes no sense.", "good to know"])
 def test_a_remark_is_not_remembered_and_not_said_to_be(shipped, embedder, text):
     with Memory(":memory:", engine=shipped, embedder=embedder) as memory:
         reply = say(Chat(memory), text)
@@ -520,3 +520,25 @@ def test_without_a_user_a_chat_is_of_all_users_of_its_agent(memory):
     say(shop, "We need milk.")
     told = [item for item in memory.get_all(agent_id="shop") if "milk" in item.memory]
     assert {(item.user_id, item.agent_id) for item in told} == {(None, "shop")}
+
+
+def test_are_you_sure_after_a_list_is_answered_with_that_list(shipped, embedder):
+    with Memory(":memory:", engine=shipped, embedder=embedder) as memory:
+        chat = Chat(memory)
+        for text in ("The dentist is on 10 December 2026.", "We fly to Porto on 12 December 2026."):
+            memory.add(text, user_id="default", infer=False, timestamp="2026-11-20T10:00:00Z")
+        now = "2026-12-08T10:00:00Z"
+        listed = say(chat, "What do I have on this week?", timestamp=now)
+        assert len(listed.context) == 2
+        assert say(chat, "Are you sure?", timestamp=now).context == listed.context
+        memory.delete(listed.context[0].id)
+        assert len(say(chat, "Are you sure?", timestamp=now).context) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["I like that one.", "I'll think about it.", "That's my favourite.", "Vegan.", "740*"]
+)
+def test_a_terse_message_that_tells_something_is_remembered(shipped, embedder, text):
+    with Memory(":memory:", engine=shipped, embedder=embedder) as memory:
+        say(Chat(memory), text)
+        assert memory.get_all(user_id="default")

@@ -255,11 +255,12 @@ def test_what_memory_holds_is_left_to_the_search(chat, judge):
 
 def test_a_long_conversation_does_not_crowd_out_what_memory_tells(chat, memory, judge):
     remembered(memory, CAT)
-    for i in range(9):
-        say(chat, f"Ticket {i} was for the train to Bergen.", remember=False)
+    friends = "Ana Bo Cleo Dan Eva Finn Gus Hana Ivo".split()
+    for friend in friends:
+        say(chat, f"My friend {friend} lives in Bergen.", remember=False)
     say(chat, "What is my cat called?", remember=False)
     shown = judge.prompts[-1][1]
-    assert shown.index("Ticket 8") < shown.index(CAT) and "Ticket 2" not in shown
+    assert shown.index("Ivo") < shown.index(CAT) and "Cleo" not in shown
 
 
 def test_a_judge_that_fails_refuses_nothing(chat, memory, judge, monkeypatch):
@@ -417,12 +418,12 @@ def test_what_was_deleted_or_edited_is_shown_no_more_and_the_conversation_goes_o
 
 
 def test_a_turn_without_an_answer_is_one_with_the_next(chat, fake):
-    say(chat, "Write a poem about the sea.")
-    chat.send("Write a poem about rain.").close()
-    say(chat, "Write a poem about wind.")
+    say(chat, "Write a letter to Ana.", remember=False)
+    chat.send("Write a letter to Bo.", remember=False).close()
+    say(chat, "Write a letter to Cleo.", remember=False)
     roles = [message["role"] for message in fake.prompts[-1][1]]
     assert roles == ["system", "user", "assistant", "user"]
-    assert "rain" in shown(fake)[-1] and shown(fake)[-1].endswith("Write a poem about wind.")
+    assert "Bo" in shown(fake)[-1] and shown(fake)[-1].endswith("Write a letter to Cleo.")
 
 
 def test_extraction_asks_once_for_a_message(memory, fake):
@@ -449,3 +450,10 @@ def test_an_expert_for_answers_alone_is_asked_for_answers_alone(embedder):
         remembered(memory, CAT)
         say(Chat(memory), "What is my cat called?")
     assert fake.prompts[-1][0] == "generation"
+
+
+def test_a_large_model_is_asked_for_what_no_memory_tells(chat, fake):
+    fake.n_params = HEEDS_PARAMS
+    say(chat, "What is the capital of Australia?")
+    assert "memor" not in say(chat, "Are you sure?").text
+    assert fake.prompts[-1][1][-1]["content"].endswith("Are you sure?")

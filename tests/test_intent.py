@@ -86,7 +86,7 @@ def test_any_model_is_told_asking_from_telling(
 
 
 BOTH = [
-    ("my sister lives in Oslo now, how far is that from Bergen", "general", True),
+    ("my sister lives in Oslo now, how far is Oslo from Bergen", "general", True),
     ("Our neighbour Hedwig fears needles. Whom else could I ask to help her?", "task", True),
     ("the cat hates the tablet. i have tuna, hide it in that?", "task", True),
     ("I got the job, can you believe it?", None, True),

@@ -28,13 +28,15 @@ class Turn:
     """A turn of the conversation.
 
     said: as it was said. shown: its text as the model was shown it, with notes; None if that is
-    what was said. notes: those shown with it. tells: whether the turn tells something that no
-    search finds, as it is not stored. wants: what it wants.
+    what was said. notes: those shown with it. told_from: the memories that its answer lists.
+    tells: whether the turn tells something that no search finds, as it is not stored. wants: what
+    it wants.
     """
 
     said: Message
     shown: str | None = None
     notes: tuple[Evidence, ...] = ()
+    told_from: tuple[Evidence, ...] = ()
     tells: bool = True
     wants: Want | None = None
 
@@ -42,6 +44,18 @@ class Turn:
     def as_shown(self) -> Message:
         """The message as the model was shown it."""
         return self.said if self.shown is None else replace(self.said, content=self.shown)
+
+    @property
+    def asks_memory(self) -> bool:
+        """Whether its answer may rest on memory; a client does not tell what its turns want."""
+        return self.wants in (None, "recall", "overview", *TASKS)
+
+    @property
+    def memories(self) -> tuple[Evidence, ...]:
+        return *self.notes, *self.told_from
+
+    def without_memories(self) -> Turn:
+        return replace(self, shown=None, notes=(), told_from=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +65,8 @@ class AnswerPlan:
     plain: the text with chat spellings written out. hits: what the search found. evidence: the
     memories to answer from. refusal: the answer if no memory tells. pixels: images that the message
     is about, for a model that sees. image_hits: the memories of these images, or of those that came
-    with a question to a model that does not. computed: an answer
-    computed from the days, or taken from a list, of the evidence. expert_answer: replaces that of
-    the conversing model.
+    with a question to a model that does not. computed: an answer computed from the days, or taken
+    from a list, of the evidence. expert_answer: replaces that of the conversing model.
     """
 
     text: str
@@ -74,6 +87,11 @@ class AnswerPlan:
     def context(self) -> tuple[Hit, ...]:
         """The memories that the answer is made from."""
         return self.image_hits or recall.sources(self.evidence)
+
+    @property
+    def listed(self) -> tuple[Evidence, ...]:
+        """The evidence that the answer lists as it is; an answer to a question reads it whole."""
+        return self.evidence if self.computed or self.intent.wants in ("overview", *TASKS) else ()
 
     @property
     def nothing_known(self) -> bool:

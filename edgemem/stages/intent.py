@@ -23,7 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import ModelError
-from edgemem.language import asks, is_not_to_be_kept, is_specific, plain, refers_back, sentences
+from edgemem.language import (
+    asks,
+    is_not_to_be_kept,
+    is_of_speaker,
+    is_specific,
+    plain,
+    refers_back,
+    sentences,
+)
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.encoder import softmax
 from edgemem.runtime.engine import Engine
@@ -84,9 +92,9 @@ _MANY = 8  # sentences of a message; with more, it counts as telling
 _LAST_CHARS = 400  # read of a message: its end says what it wants
 _BEFORE_CHARS = 200
 
-_SURE, _SURE_REMARK = 0.5, 0.7
+_SURE, _SURE_REMARK = 0.5, 0.9
 """The least probabilities at which the regression names a want, and calls a message a remark."""
-_REMARK_TELLS = 0.2
+_REMARK_TELLS = 0.15
 """The probability of telling something at which a message is no mere remark."""
 
 BUCKETS = 8192
@@ -156,8 +164,8 @@ def intent(
     logits = _logits(embedder, text)
     classes, telling = decided(logits[None])
     by_regression, tells, refers = CLASSES[classes[0]], bool(telling[0]), refers_back(text)
-    if by_regression == REMARK:  # "740*" puts something right
-        return Intent(None, tells=is_specific(text), refers=refers)
+    if by_regression == REMARK:  # "740*" puts something right; "I like that one" may be news
+        return Intent(None, tells=is_specific(text) or is_of_speaker(text), refers=refers)
     if by_regression == "source" or not engine.expert(STAGE):
         return Intent(by_regression, tells, refers)
     prompt = expert_prompt(text, before)
