@@ -394,6 +394,7 @@ every year is over and comes again."""
 counts_times = having(r"\bhow (?:often|many times)\b")
 """Whether a question asks how often something is or was."""
 asks_for_past = having(r"\b(?:before|used to|previous(?:ly)?|former(?:ly)?|back then|old|first)\b")
+"""Whether a question is about how things were before."""
 _PRESENT = re.compile(r"\b(?:do|does|is|are|am|has|have|whats|wheres|whos)\b|['’]s\b", re.I)
 _OF_A_TIME = re.compile(
     r"\b(?:did|was|were|had|used|will|would|should|could|can|going|next|last|ago|before|after|"
@@ -415,7 +416,6 @@ def as_of_now(question: str) -> str:
     return f"{question.rstrip(' ?!.')} now?"
 
 
-"""Whether a question is about how things were before."""
 leans_back = having(r"\A(?:and |but |so )?(?:its?|this|that|these|those|they|there|he|she)\b")
 """Whether a sentence cannot be understood without the one before it: "It has two rooms."."""
 is_verdict = having(r"\A(?:yes|no)\b")
