@@ -18,7 +18,7 @@ from edgemem import Chat, Memory
 from edgemem.config import load_settings
 from edgemem.images import ocr
 from edgemem.pipeline import image_memories, recall
-from edgemem.pipeline.photos import amount, head_of
+from edgemem.pipeline.photos import amount, head_of, lines_of, one_line
 from edgemem.results import ImageLine, Scope
 from edgemem.stages.generation import NOTHING_FOUND
 from edgemem.stages.intent import Intent
@@ -351,3 +351,12 @@ def test_what_is_asked_with_a_photo_is_not_its_name(memory: Memory, send: Send) 
     send("This is the garage bill. What is the total?", *RECEIPT)
     (hit,) = memory.search("garage", user_id="default", filters={"kind": "image"})
     assert head_of(hit) == "Photo: This is the garage bill"
+
+
+def test_a_text_runs_on_alike_as_lines_and_in_one_line(memory: Memory, send: Send) -> None:
+    letter = ("Dear Tom, the council has decided that", "Your bins are collected by the firm",
+              "Greenleaf from the first week of May")  # fmt: skip
+    send("A letter.", *letter)
+    (hit,) = memory.search("letter", user_id="default", filters={"kind": "image"})
+    (whole,) = lines_of(hit)
+    assert one_line(hit.memory) == f"Photo: A letter. Text in it: {whole}"

@@ -51,7 +51,7 @@ from edgemem.language import (
     told_weekdays,
 )
 from edgemem.pipeline.people import counted, rarest
-from edgemem.pipeline.photos import lines_of, quoted
+from edgemem.pipeline.photos import headed, lines_of
 from edgemem.pipeline.recall import evidence_of
 from edgemem.results import Evidence, Hit, Scope, at_day, local_time
 from edgemem.runtime.embedder import Embedder
@@ -120,7 +120,7 @@ def agenda(
         )
         if parts := [part for part in told_here if not _has_ended(part, evidence, told)]:
             texts = [part.text for part in parts]
-            text = quoted(photo, texts) if photo else " ".join(texts)
+            text = headed(photo, texts) if photo else " ".join(texts)
             line = _Line(min(parts).day, any(part.named for part in parts), text)
             found[text, line.day] = line, replace(evidence, text=text)
     plans = sorted(found.values(), key=lambda one: (one[0].day, one[1].when or ""))

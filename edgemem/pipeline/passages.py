@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem import language
-from edgemem.pipeline.photos import amount, caption_of, lines_of, quoted
+from edgemem.pipeline.photos import amount, caption_of, headed, lines_of
 from edgemem.pipeline.replies import Part, joined, parts
 from edgemem.results import Evidence, Hit
 
@@ -122,7 +122,7 @@ def _near_lines(memory: Memory, question: str, photo: Hit) -> str:
     """
     lines = lines_of(photo)
     if not lines:
-        return quoted(photo, ())
+        return headed(photo, ())
     near = nearness(memory, question, lines, _LIKELY)
     first = int(near.argmax())
     amounts = np.array([amount(line) for line in lines])
@@ -131,7 +131,7 @@ def _near_lines(memory: Memory, question: str, photo: Hit) -> str:
         first = int(amounts.argmax())
     near[first] = np.inf
     best = np.argsort(-near, kind="stable")[:_LINES]
-    return quoted(photo, [lines[i] for i in sorted(best.tolist()) if near[i] > 0])
+    return headed(photo, [lines[i] for i in sorted(best.tolist()) if near[i] > 0])
 
 
 def _asks_amount(memory: Memory, question: str) -> bool:

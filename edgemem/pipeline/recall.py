@@ -376,7 +376,7 @@ def read_out(
     what they call the photo. With "photo" in place of these words they resemble each other.
     """
     meant = sent or [hit for hit in [photo_asked(memory, question, hits)] if hit is not None]
-    texts = [(hit, text) for hit in meant if (text := photos.read_out(hit))]
+    texts = [(hit, text) for hit in meant if (text := photos.whole_text(hit))]
     if not texts:
         return ()
     plain = _with_photo(question, texts[0][0])
