@@ -20,6 +20,7 @@ from edgemem.images import ocr
 from edgemem.pipeline import image_memories, recall
 from edgemem.pipeline.photos import amount, head_of, lines_of, one_line
 from edgemem.results import ImageLine, Scope
+from edgemem.stages import evidence
 from edgemem.stages.generation import NOTHING_FOUND
 from edgemem.stages.intent import Intent
 
@@ -137,6 +138,18 @@ def test_a_plan_of_a_photo_that_is_called_off_is_listed_with_what_calls_it_off(
     off = "The dentist appointment is cancelled."
     memory.add(off, user_id="default", timestamp="2026-11-25T12:00:00Z", infer=False)
     assert listed(memory, "What do I have on 10 December?")[1:] == [off]
+
+
+def test_a_relative_day_that_is_printed_on_a_photo_is_not_counted_from_the_day_it_was_sent(
+    memory: Memory, send: Send
+) -> None:
+    send("Maya's party is in 2 weeks.", "Party tomorrow 10 December 2026", "Call us next week")
+    printed = "Party tomorrow 10 December 2026"
+    (told,) = listed(memory, "What do I have on 10 December?")
+    assert told == f"Photo: Maya's party is in the week of 30 November 2026: {printed}"
+    (hit,) = memory.search("party", user_id="default", filters={"kind": "image"})
+    (whole,) = recall.evidence_of(memory, None, [hit])
+    assert printed in evidence.plain(whole) and "next week" in evidence.plain(whole)
 
 
 # -- whether the photo is meant ------------------------------------------------------------------
