@@ -18,7 +18,7 @@ from edgemem import Chat, Memory
 from edgemem.config import load_settings
 from edgemem.images import ocr
 from edgemem.pipeline import image_memories, recall
-from edgemem.pipeline.photos import amount, head_of, lines_of, one_line
+from edgemem.pipeline.photos import amount, head_of, lines_of, one_line, price
 from edgemem.results import ImageLine, Scope
 from edgemem.stages import evidence
 from edgemem.stages.generation import NOTHING_FOUND
@@ -208,6 +208,27 @@ def test_below_a_refusal_stand_the_lines_of_a_photo_that_may_answer(
     assert "Paid by card" in told and told.count(";") == 2
 
 
+def test_the_cash_that_was_handed_over_is_not_quoted_as_the_price(
+    memory: Memory, send: Send
+) -> None:
+    send("Pizza on Friday night.", *PIZZA[:-1], "Cash 50.00", "Change 21.10")
+    (told,) = quotes(memory, "How much was the pizza?")
+    assert told.endswith("TOTAL 28.90") and "50.00" not in told
+
+
+@pytest.mark.parametrize(
+    ("amounts", "place"),
+    [([0, 950, 1940, 2890, 0, 5000, 2110], 3), ([2890, 2890, 5000, 2110], 1),  # change is given
+     ([950, 1940, 2890, 3000], 2), ([1400, 200, 1600, 2000], 2),  # no change is printed
+     ([2408, 482, 2890, 0], 2), ([2000, 3000, 5000, 833], 2), ([1070, 1284, 214], 1),  # no cash
+     ([400, 2890], 1), ([2890], 0), ([500, 0, 500, 1000, 200, 1200], 5)],
+)  # fmt: skip
+def test_the_price_among_amounts_is_the_largest_that_is_no_cash(
+    amounts: list[int], place: int
+) -> None:
+    assert price(amounts) == place
+
+
 def test_a_photo_without_a_text_is_quoted_by_its_caption(memory: Memory, send: Send) -> None:
     send("The new sofa.")
     assert quotes(memory, "Which colour has the sofa?") == ["Photo: The new sofa"]
@@ -217,7 +238,7 @@ def test_a_photo_without_a_text_is_quoted_by_its_caption(memory: Memory, send: S
     ("line", "hundredths"),
     [("2 Cola 4.00", 400), ("Net pay GBP 3,412.77", 341277), ("1 234,50 EUR", 123450),
      ("Invoice 40817 14/11/2026", 0), ("Due 14.05.2027", 0), ("2 x 1.15 2.30", 230),
-     ("Room 14", 0), ("Tel. 030 12.12.44", 0)],
+     ("Table 12 104.50", 10450), ("Room 14", 0), ("Tel. 030 12.12.44", 0)],
 )  # fmt: skip
 def test_an_amount_is_known_by_its_digits(line: str, hundredths: int) -> None:
     assert amount(line) == hundredths

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem import language
-from edgemem.pipeline.photos import amount, caption_of, headed, lines_of
+from edgemem.pipeline.photos import amount, caption_of, headed, lines_of, price
 from edgemem.pipeline.replies import Part, joined, parts
 from edgemem.results import Evidence, Hit
 
@@ -117,8 +117,8 @@ def nearest_sentences(memory: Memory, question: str, found: Sequence[Evidence]) 
 def _near_lines(memory: Memory, question: str, photo: Hit) -> str:
     """The lines of a photo's text that are nearest to a question, in their order below its caption.
 
-    If the question asks for an amount, these are lines with amounts, among them that with the
-    largest: no word of "How much was the pizza?" is in "TOTAL 28.90".
+    If the question asks for an amount, these are the price and lines with smaller amounts: no word
+    of "How much was the pizza?" is in "TOTAL 28.90".
     """
     lines = lines_of(photo)
     if not lines:
@@ -127,8 +127,8 @@ def _near_lines(memory: Memory, question: str, photo: Hit) -> str:
     first = int(near.argmax())
     amounts = np.array([amount(line) for line in lines])
     if amounts.any() and _asks_amount(memory, question):
-        near[amounts == 0] = -np.inf
-        first = int(amounts.argmax())
+        first = price(amounts.tolist())
+        near[(amounts == 0) | (amounts > amounts[first])] = -np.inf
     near[first] = np.inf
     best = np.argsort(-near, kind="stable")[:_LINES]
     return headed(photo, [lines[i] for i in sorted(best.tolist()) if near[i] > 0])

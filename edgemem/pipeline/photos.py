@@ -10,17 +10,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import accumulate
 
 from edgemem.language import asks, sentences
 from edgemem.results import Hit
 
 __all__ = ["TEXT_IN_IT", "amount", "caption_of", "head_of", "headed"]
-__all__ += ["known_of", "lines_of", "one_line", "whole_text"]
+__all__ += ["known_of", "lines_of", "one_line", "price", "whole_text"]
 
 TEXT_IN_IT = "Text in it: "
 _ENDS = ".", ",", ";", ":", "!", "?"  # of a line; it gets no period
 _LETTER, _RUNS_ON = 32, 0.8  # a line runs on from so many characters and share of the longest one
-_AMOUNT = re.compile(r"(?<![\d.,/:-])(?:\d{1,3}(?:[., ']\d{3})+|\d{1,9})[.,]\d\d(?![\d/:-]|[.,]\d)")
+_AMOUNT = re.compile(  # a space parts thousands only before a comma: "Table 12 104.50"
+    r"(?<![\d.,/:-])(?:\d{1,3}(?: \d{3})+(?=,)|\d{1,3}(?:[.,']\d{3})+|\d{1,9})"
+    r"[.,]\d\d(?![\d/:-]|[.,]\d)"
+)
+_ROUND = 100  # hundredths: cash that gives change is mostly coins and notes
 _MOST_CHARS = 800  # of a text that is read out
 _HEAD_CHARS = 80  # of a photo's name
 
@@ -90,6 +95,29 @@ def amount(line: str) -> int:
     120450
     """
     return max((int(re.sub(r"\D", "", found)) for found in _AMOUNT.findall(line)), default=0)
+
+
+def price(amounts: Sequence[int]) -> int:
+    """The place of the price among the amounts of a text's lines, 0 for a line without one.
+
+    It is the largest amount, but for the cash that was handed over. Such cash is no sum of what is
+    above it, and comes after a price that is one, or is a round sum and comes before the change.
+
+    >>> price([2890, 5000, 2110]), price([950, 1940, 2890, 3000]), price([950, 1940, 2890])
+    (0, 2, 2)
+    """
+    largest = max(range(len(amounts)), key=amounts.__getitem__)
+    cash, above, below = amounts[largest], amounts[:largest], amounts[largest + 1 :]
+    if not any(above) or _sums_up(above, cash):
+        return largest
+    owed = max(range(largest), key=lambda i: (amounts[i], i))
+    changed = cash % _ROUND == 0 and cash - amounts[owed] in below
+    return owed if changed or _sums_up(above[:owed], amounts[owed]) else largest
+
+
+def _sums_up(above: Sequence[int], total: int) -> bool:
+    """Whether a total is the sum of the last two or more amounts above it."""
+    return total in [*accumulate(filter(None, reversed(above)))][1:]
 
 
 def whole_text(hit: Hit) -> str:
