@@ -289,12 +289,41 @@ def test_advice_and_letters_are_shown_no_photo_that_does_not_bear_on_them(
     def shown(task: str) -> list[str]:
         scope, hits = Scope("default"), memory.search(task, user_id="default")
         told = recall.bearing(memory, scope, task, hits, most=5, advice=True)
-        return [e.text.partition(".")[0] for e in told if e.source and e.source.kind == "image"]
+        return [e.text for e in told if e.photo]
 
     assert shown("What shall I cook on Sunday?") == []
     assert shown("Which book should I read next?") == []
-    garage = ["Photo: Receipt from the garage, brakes on the Skoda"]
-    assert shown("Write a note to the garage about the brakes on my Skoda.") == garage
+    (garage,) = shown("Write a note to the garage about the brakes on my Skoda.")
+    name = "Photo: Receipt from the garage, brakes on the Skoda: "
+    assert garage.startswith(name) and garage.count("; ") == 2
+
+
+@pytest.mark.parametrize("task", ["What cake should I bake?", "What should I cook tonight?"])
+def test_advice_is_shown_no_photo_or_caption_that_has_no_word_of_the_request(
+    memory: Memory, send: Send, task: str
+) -> None:
+    send("My new passport.", "PASSPORT 533380006", "LINDEN TOM")
+    send("wifi: hunter2. PIN 4411")
+    memory.add("I am allergic to nuts.", user_id="default", infer=False)
+    found = memory.search("passport wifi allergic", user_id="default")
+    hits = [replace(hit, score=0.05) for hit in found]
+    told = recall.bearing(memory, Scope("default"), task, hits, most=8, advice=True)
+    assert [e.text for e in told] == ["I am allergic to nuts."]
+
+
+def test_of_a_long_text_advice_is_shown_the_lines_that_are_near(memory: Memory, send: Send) -> None:
+    send(
+        "My wallet.",
+        *(f"Card {n}" for n in range(9)),
+        "Gym until May",
+        *"ABC",
+        "Library until June",
+    )
+    task = "Should I renew the gym card in my wallet?"
+    hits = memory.search("wallet gym", user_id="default")
+    told = recall.bearing(memory, Scope("default"), task, hits, most=8, advice=True)
+    (photo,) = [e.text for e in told if e.photo]
+    assert "Gym until May" in photo and "Library" not in photo
 
 
 # -- a photo that comes with its question --------------------------------------------------------

@@ -114,7 +114,7 @@ def agenda(
     photos = [hit for hit in photos if _told_by_photo(hit, _when(hit), asked, said)]
     found: dict[tuple[str, date], tuple[_Line, Evidence]] = {}
     for evidence in evidence_of(memory, None, [*near, *photos]):
-        when, photo = evidence.when or said_at, _photo_of(evidence)
+        when, photo = evidence.when or said_at, evidence.photo
         told_here = (
             _told_by_photo(photo, when, asked, said) if photo else _told(evidence.text, when, asked)
         )
@@ -135,13 +135,8 @@ def agenda(
     return (*dict.fromkeys(lines), *counted(left))  # one message may be of several plans
 
 
-def _photo_of(evidence: Evidence) -> Hit | None:
-    """The image that a piece of evidence was read in; None if it was said."""
-    return evidence.source if evidence.source and evidence.source.kind == "image" else None
-
-
 def _tells(memory: Memory, plan: Evidence) -> bool:
-    return _photo_of(plan) is not None or not only_asks(memory.embedder, plan.text)
+    return plan.photo is not None or not only_asks(memory.embedder, plan.text)
 
 
 def _candidates(rows: Rows, asked: Asked) -> list[int]:

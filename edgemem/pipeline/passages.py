@@ -22,7 +22,7 @@ from edgemem.results import Evidence, Hit
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["answered", "nearest_sentences", "nearness", "shortened"]
+__all__ = ["answered", "near_lines", "nearest_sentences", "nearness", "shortened"]
 
 _WORDS_WEIGHT = 0.3  # of the share of the question's words in a sentence, beside the cosine's 1
 _BEFORE_WEIGHT = 0.2  # of the cosine of what a reply answers
@@ -94,13 +94,14 @@ def nearest_sentences(memory: Memory, question: str, found: Sequence[Evidence]) 
     """The sentences of evidence that are near a question, nearest first. Of a photo the lines that
     are near are one sentence, below the caption, which is not also a sentence of its own."""
     asked = answered(memory, found)
-    photos = {i: e.source for i, e in enumerate(found) if e.source and e.source.kind == "image"}
-    captions = {caption_of(hit) for hit in photos.values()} - {""}
+    captions = {caption_of(e.photo) for e in found if e.photo} - {""}
     split = [
         (evidence, sentence)
-        for i, evidence in enumerate(found)
+        for evidence in found
         for sentence in (
-            [_near_lines(memory, question, photos[i])] if i in photos else _sentences(evidence)
+            [near_lines(memory, question, evidence.photo)]
+            if evidence.photo
+            else _sentences(evidence)
         )
         if not language.is_question(sentence) and sentence.rstrip(".") not in captions
     ]
@@ -114,7 +115,7 @@ def nearest_sentences(memory: Memory, question: str, found: Sequence[Evidence]) 
     return [replace(split[i][0], text=texts[i], place=i) for i in near]
 
 
-def _near_lines(memory: Memory, question: str, photo: Hit) -> str:
+def near_lines(memory: Memory, question: str, photo: Hit) -> str:
     """The lines of a photo's text that are nearest to a question, in their order below its caption.
 
     If the question asks for an amount, these are the price and lines with smaller amounts: no word

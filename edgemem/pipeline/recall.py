@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from edgemem import language
 from edgemem.pipeline import photos
 from edgemem.pipeline.lasting import KINDS, lasting
-from edgemem.pipeline.passages import answered, nearest_sentences, nearness, shortened
+from edgemem.pipeline.passages import answered, near_lines, nearest_sentences, nearness, shortened
 from edgemem.pipeline.people import all_told, counted, rare_hits
 from edgemem.pipeline.replies import Part, joined, parts
 from edgemem.results import (
@@ -294,12 +294,10 @@ def _calls_off(hit: Hit, plan: Evidence) -> bool:
 def near_misses(memory: Memory, question: str, hits: Sequence[Hit]) -> tuple[Evidence, ...]:
     """The quotations below a refusal: those of the `quotes` that share a word with the question."""
     asked = language.content_words(question)
-
-    def told(evidence: Evidence) -> str:
-        photo = evidence.source if evidence.source and evidence.source.image else None
-        return photos.known_of(photo) if photo else evidence.text
-
-    return tuple(e for e in quotes(memory, question, hits) if _shares(asked, told(e)))
+    found = [
+        (e, photos.known_of(e.photo) if e.photo else e.text) for e in quotes(memory, question, hits)
+    ]
+    return tuple(evidence for evidence, told in found if _shares(asked, told))
 
 
 def clock(
@@ -555,20 +553,42 @@ def bearing(
     They are taken by turns from the hits of the search that are not far below the best one, and
     from those of a search for each name and part of the task. advice: also from what somebody must
     avoid, which no search may find; a letter says only what it is about. Turns that only ask are
-    left out, and so are images that no search finds near: where nothing resembles the task, the
-    best hit is any receipt.
+    left out, and so are images and their captions that share no word with the task: where nothing
+    resembles it, the best hit is any receipt. Of an image the lines near to the task are shown.
     """
     rows: list[Sequence[Hit]] = [hits]
-    if advice:  # no search scored these, so all stay
-        rows.append(lasting(memory, scope, "constraint"))
+    lasts = lasting(memory, scope, "constraint") if advice else []
     names = language.named(task, (hit.memory for hit in hits))
     for part in [*names, *language.parts_of(task)][:_PARTS]:
         rows.append(memory.search(part, top_k=_OF_A_PART, **asdict(scope)))
-    once = {hit.id: hit for row in rows for hit in row}  # each is read once
+    once = {hit.id: hit for row in [*rows, lasts] for hit in row}  # each is read once
     tell = {hit.id for hit in _that_tell(memory, once.values())}
-    near = (within([hit for hit in row if hit.id in tell], _BEARS) for row in rows)
-    near = ([h for h in row if h.kind != "image" or h.score >= _PHOTO_BEARS] for row in near)
-    return _oldest_first(evidence_of(memory, None, list(_round_robin(*near)))[:most])
+    near = [within([hit for hit in row if hit.id in tell], _BEARS) for row in rows]
+    asked = language.content_words(task)
+    near = [[hit for hit in row if _bears(memory, asked, hit)] for row in near]
+    # No search scored what lasts, so all stays.
+    near.insert(1, [hit for hit in lasts if hit.id in tell and hit.kind != "image"])
+    found = evidence_of(memory, None, list(_round_robin(*near)))[:most]
+    cut = (replace(e, text=near_lines(memory, task, e.photo)) if e.photo else e for e in found)
+    return _oldest_first([*cut])
+
+
+def _bears(memory: Memory, asked: Sequence[str], hit: Hit) -> bool:
+    """Whether a hit is neither an image nor its caption, or has a word of a task and a score."""
+    if hit.kind == "image":
+        told = photos.known_of(hit)
+    elif hit.kind == "turn" and _is_caption(memory, hit):
+        told = hit.memory
+    else:
+        return True
+    return hit.score >= _PHOTO_BEARS and _shares(asked, told)
+
+
+def _is_caption(memory: Memory, turn: Hit) -> bool:
+    """Whether a turn is the caption of the image that was sent with it."""
+    sent = memory.store.only_from(turn.sources, "image")
+    captions = (item.image.caption for item in sent if item.image)
+    return any(caption and turn.memory.startswith(caption) for caption in captions)
 
 
 def _that_tell(memory: Memory, hits: Iterable[Hit]) -> list[Hit]:

@@ -60,9 +60,9 @@ def _moments(evidence: Evidence, text: str) -> list[Moment]:
     memory, the caption, was said on the evidence's day; "tomorrow" on a poster is counted from
     another."""
     found = moments(text, local_time(evidence.when)) if evidence.when else []
-    if evidence.source is None or evidence.source.kind != "image":
+    if evidence.photo is None:
         return found
-    caption = evidence.source.memory.partition("\n")[0]
+    caption = evidence.photo.memory.partition("\n")[0]
     return [moment for moment in found if caption.startswith(text[: moment.end])]
 
 
