@@ -18,8 +18,10 @@ from edgemem import Chat, Memory
 from edgemem.config import load_settings
 from edgemem.images import ocr
 from edgemem.pipeline import image_memories, recall
+from edgemem.pipeline.passages import asks_whole
 from edgemem.pipeline.photos import amount, head_of, lines_of, one_line, price
 from edgemem.results import ImageLine, Scope
+from edgemem.runtime.embedder import Embedder
 from edgemem.stages import evidence
 from edgemem.stages.generation import NOTHING_FOUND
 from edgemem.stages.intent import Intent
@@ -267,6 +269,34 @@ def test_a_question_for_less_than_its_text_is_not(
 ) -> None:
     send("Receipt from the garage, brakes on the Skoda.", *RECEIPT)
     assert recall.read_out(memory, question, memory.search(question, user_id="default")) == ()
+
+
+def test_a_question_for_what_the_photo_says_is_answered_with_the_newest_that_has_a_text(
+    memory: Memory, send: Send
+) -> None:
+    send("Receipt from the garage.", *RECEIPT, at="2026-11-21T12:00:00Z")
+    send("Pizza on Friday night.", *PIZZA, at="2026-11-20T12:00:00Z")
+    send("The new sofa.", at="2026-11-22T12:00:00Z")
+    assert listed(memory, "What does the photo say?") == [
+        f"Photo: Receipt from the garage: {'; '.join(RECEIPT)}"
+    ]
+
+
+def test_a_question_for_the_text_of_the_photo_names_nothing_else(embedder: Embedder) -> None:
+    with quick(embedder=embedder) as memory:
+        for question in ("What does the picture say?", "What does the last photo say?"):
+            assert asks_whole(memory, question)
+        for question in ("What does the photo of the sofa say?", "What did I say about the photo?"):
+            assert not asks_whole(memory, question)
+
+
+def test_a_photo_of_which_nothing_is_known_is_not_quoted(memory: Memory, send: Send) -> None:
+    send(None)
+    hits = memory.search("photo", user_id="default")
+    assert [hit.memory for hit in hits] == ["Photo"]
+    best = [replace(hit, score=0.9) for hit in hits]
+    assert recall.quotes(memory, "Is there a photo?", best) == ()
+    assert recall.overview(memory, "Which photos are there?", best, most=5) == ()
 
 
 def test_of_a_long_text_the_beginning_is_read_out(memory: Memory, send: Send) -> None:

@@ -22,7 +22,7 @@ from edgemem.results import Evidence, Hit
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["answered", "near_lines", "nearest_sentences", "nearness", "shortened"]
+__all__ = ["answered", "asks_whole", "near_lines", "nearest_sentences", "nearness", "shortened"]
 
 _WORDS_WEIGHT = 0.3  # of the share of the question's words in a sentence, beside the cosine's 1
 _BEFORE_WEIGHT = 0.2  # of the cosine of what a reply answers
@@ -31,6 +31,9 @@ _LIKELY = 24  # parts of replies that are embedded
 _LINES = 3  # of a photo's text
 _PRICES = "How much did it cost?", "What was the price?"
 _OF_AMOUNT = 0.42  # cosine of a question for an amount to one of these (bench/LOG.md, 2026-11-30)
+_WHOLE_TEXT = "What does the photo say?", "What is written on the photo?"
+_ASKS_WHOLE = 0.71  # cosine of a question for a photo's text to one of these (bench/LOG.md)
+_NAMES_NONE = 0.73  # the same, if no photo has its words: "What does the photo of the sofa say?"
 _FAR = 0.3  # of the best sentence's score; a sentence below it would only distract
 
 
@@ -138,6 +141,21 @@ def near_lines(memory: Memory, question: str, photo: Hit) -> str:
 def _asks_amount(memory: Memory, question: str) -> bool:
     asked, *prices = memory.embedder.embed([question, *_PRICES])
     return max(float(asked @ price) for price in prices) >= _OF_AMOUNT
+
+
+def asks_whole(memory: Memory, question: str, photo: Hit | None = None) -> bool:
+    """Whether a question asks for a photo's whole text.
+
+    Such questions differ in what they call the photo. With "photo" for each word that its caption
+    or first line has too, they resemble each other. photo: None if the question names no photo.
+    """
+    if photo is not None:
+        name = f"{caption_of(photo)} {' '.join(lines_of(photo)[:1])}"
+        names = {w for w in language.content_words(question) if language.share([w], name)}
+        question = " ".join("photo" if w in names else w for w in language.words(question))
+    asked, *whole = memory.embedder.embed([question, *_WHOLE_TEXT])
+    near = max(float(asked @ each) for each in whole)
+    return near >= (_NAMES_NONE if photo is None else _ASKS_WHOLE)
 
 
 def _sentences(evidence: Evidence) -> list[str]:

@@ -15,10 +15,12 @@ from itertools import accumulate
 from edgemem.language import asks, sentences
 from edgemem.results import Hit
 
-__all__ = ["TEXT_IN_IT", "amount", "caption_of", "head_of", "headed"]
+__all__ = ["BARE", "TEXT_IN_IT", "amount", "caption_of", "head_of", "headed"]
 __all__ += ["known_of", "lines_of", "one_line", "price", "whole_text"]
 
 TEXT_IN_IT = "Text in it: "
+BARE = "Photo"
+"""The text of an image of which nothing else is known."""
 _ENDS = ".", ",", ";", ":", "!", "?"  # of a line; it gets no period
 _LETTER, _RUNS_ON = 32, 0.8  # a line runs on from so many characters and share of the longest one
 _AMOUNT = re.compile(  # a space parts thousands only before a comma: "Table 12 104.50"

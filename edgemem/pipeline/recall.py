@@ -21,7 +21,14 @@ from typing import TYPE_CHECKING, Any
 from edgemem import language
 from edgemem.pipeline import photos
 from edgemem.pipeline.lasting import KINDS, lasting
-from edgemem.pipeline.passages import answered, near_lines, nearest_sentences, nearness, shortened
+from edgemem.pipeline.passages import (
+    answered,
+    asks_whole,
+    near_lines,
+    nearest_sentences,
+    nearness,
+    shortened,
+)
 from edgemem.pipeline.people import all_told, counted, rare_hits
 from edgemem.pipeline.replies import Part, joined, parts
 from edgemem.results import (
@@ -75,8 +82,6 @@ _NEWEST = 100  # facts of `known`; no window has room for more
 _LEADING_CHARS = 400  # of the turns before a message, searched together with it
 _MANY = 400  # hits, before remarks made again and again are left out
 _LONG_AGO = 31 * 86_400  # seconds after which "the gala is on the 4th" tells of a day that is over
-_WHOLE_TEXT = "What does the photo say?", "What is written on the photo?"
-_ASKS_WHOLE = 0.71  # cosine of a question for a photo's text to one of these (bench/LOG.md)
 _A_NOW = "2026-11-30T15:21"
 _CLOCK, _CLEARLY = 0.42, 0.46  # cosines of what tells the time of _A_NOW to a question for the time
 
@@ -371,24 +376,18 @@ def read_out(
     none for other questions, and of a photo without a text.
 
     sent: the photos that came with the question, which is about these. Such questions differ in
-    what they call the photo. With "photo" in place of these words they resemble each other.
+    what they call the photo (`asks_whole`). One that calls it a photo and no more is about the
+    newest.
     """
-    meant = sent or [hit for hit in [photo_asked(memory, question, hits)] if hit is not None]
+    asked = photo_asked(memory, question, hits)
+    meant = sent or ([asked] if asked else [])
+    if not meant and asks_whole(memory, question):
+        with_text = [hit for hit in hits if hit.kind == "image" and photos.lines_of(hit)]
+        meant = sorted(with_text, key=lambda hit: hit.valid_from or hit.created_at)[-1:]
     texts = [(hit, text) for hit in meant if (text := photos.whole_text(hit))]
-    if not texts:
-        return ()
-    plain = _with_photo(question, texts[0][0])
-    asked, *whole = memory.embedder.embed([plain, *_WHOLE_TEXT])
-    if max(float(asked @ each) for each in whole) < _ASKS_WHOLE:
+    if not texts or not asks_whole(memory, question, texts[0][0]):
         return ()
     return tuple(Evidence(text, hit.valid_from, source=hit) for hit, text in texts)
-
-
-def _with_photo(question: str, photo: Hit) -> str:
-    """The question with "photo" for each word that the photo's caption or first line has too."""
-    name = f"{photos.caption_of(photo)} {' '.join(photos.lines_of(photo)[:1])}"
-    names = {w for w in language.content_words(question) if _shares([w], name)}
-    return " ".join("photo" if w in names else w for w in language.words(question))
 
 
 def sources(shown: Sequence[Evidence]) -> tuple[Hit, ...]:
@@ -622,7 +621,7 @@ def evidence_of(
     A fact has its own text if it was edited (with the day of the edit if a person made it), or if
     its turns were deleted, edited or contradicted since. An edited turn has its new text. A
     contradicted turn has the sentences that still hold. A sentence that a person has corrected is
-    always left out.
+    always left out, and so is an image of which nothing is known.
     question: None keeps contradicted sentences, and names the contradicted facts in
     `Evidence.over`; a question about the past keeps them too. assistants: whether the turns of an
     assistant without a name are included; a chat's own answers are never among the hits.
@@ -640,6 +639,8 @@ def evidence_of(
         over = {**over, turn: (*over.get(turn, ()), old)}
     found: dict[str, Evidence] = {}
     for hit in hits:
+        if hit.kind == "image" and hit.memory == photos.BARE:
+            continue
         if hit.id in by_hand:
             found[hit.id] = Evidence(hit.memory, hit.updated_at, source=hit)
             continue
