@@ -325,6 +325,11 @@ class Evidence:
         """Whether an assistant without a name of its own said it."""
         return self.speaker == ASSISTANT
 
+    @property
+    def photo(self) -> Hit | None:
+        """The image that it was read in; None if it was said."""
+        return self.source if self.source and self.source.kind == "image" else None
+
 
 @dataclass(frozen=True, slots=True)
 class Entity:

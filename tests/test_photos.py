@@ -18,8 +18,11 @@ from edgemem import Chat, Memory
 from edgemem.config import load_settings
 from edgemem.images import ocr
 from edgemem.pipeline import image_memories, recall
-from edgemem.pipeline.photos import amount, head_of
+from edgemem.pipeline.passages import asks_whole
+from edgemem.pipeline.photos import amount, head_of, lines_of, one_line, price
 from edgemem.results import ImageLine, Scope
+from edgemem.runtime.embedder import Embedder
+from edgemem.stages import evidence
 from edgemem.stages.generation import NOTHING_FOUND
 from edgemem.stages.intent import Intent
 
@@ -139,6 +142,18 @@ def test_a_plan_of_a_photo_that_is_called_off_is_listed_with_what_calls_it_off(
     assert listed(memory, "What do I have on 10 December?")[1:] == [off]
 
 
+def test_a_relative_day_that_is_printed_on_a_photo_is_not_counted_from_the_day_it_was_sent(
+    memory: Memory, send: Send
+) -> None:
+    send("Maya's party is in 2 weeks.", "Party tomorrow 10 December 2026", "Call us next week")
+    printed = "Party tomorrow 10 December 2026"
+    (told,) = listed(memory, "What do I have on 10 December?")
+    assert told == f"Photo: Maya's party is in the week of 30 November 2026: {printed}"
+    (hit,) = memory.search("party", user_id="default", filters={"kind": "image"})
+    (whole,) = recall.evidence_of(memory, None, [hit])
+    assert printed in evidence.plain(whole) and "next week" in evidence.plain(whole)
+
+
 # -- whether the photo is meant ------------------------------------------------------------------
 
 
@@ -195,6 +210,27 @@ def test_below_a_refusal_stand_the_lines_of_a_photo_that_may_answer(
     assert "Paid by card" in told and told.count(";") == 2
 
 
+def test_the_cash_that_was_handed_over_is_not_quoted_as_the_price(
+    memory: Memory, send: Send
+) -> None:
+    send("Pizza on Friday night.", *PIZZA[:-1], "Cash 50.00", "Change 21.10")
+    (told,) = quotes(memory, "How much was the pizza?")
+    assert told.endswith("TOTAL 28.90") and "50.00" not in told
+
+
+@pytest.mark.parametrize(
+    ("amounts", "place"),
+    [([0, 950, 1940, 2890, 0, 5000, 2110], 3), ([2890, 2890, 5000, 2110], 1),  # change is given
+     ([950, 1940, 2890, 3000], 2), ([1400, 200, 1600, 2000], 2),  # no change is printed
+     ([2408, 482, 2890, 0], 2), ([2000, 3000, 5000, 833], 2), ([1070, 1284, 214], 1),  # no cash
+     ([400, 2890], 1), ([2890], 0), ([500, 0, 500, 1000, 200, 1200], 5)],
+)  # fmt: skip
+def test_the_price_among_amounts_is_the_largest_that_is_no_cash(
+    amounts: list[int], place: int
+) -> None:
+    assert price(amounts) == place
+
+
 def test_a_photo_without_a_text_is_quoted_by_its_caption(memory: Memory, send: Send) -> None:
     send("The new sofa.")
     assert quotes(memory, "Which colour has the sofa?") == ["Photo: The new sofa"]
@@ -204,7 +240,7 @@ def test_a_photo_without_a_text_is_quoted_by_its_caption(memory: Memory, send: S
     ("line", "hundredths"),
     [("2 Cola 4.00", 400), ("Net pay GBP 3,412.77", 341277), ("1 234,50 EUR", 123450),
      ("Invoice 40817 14/11/2026", 0), ("Due 14.05.2027", 0), ("2 x 1.15 2.30", 230),
-     ("Room 14", 0), ("Tel. 030 12.12.44", 0)],
+     ("Table 12 104.50", 10450), ("Room 14", 0), ("Tel. 030 12.12.44", 0)],
 )  # fmt: skip
 def test_an_amount_is_known_by_its_digits(line: str, hundredths: int) -> None:
     assert amount(line) == hundredths
@@ -235,6 +271,34 @@ def test_a_question_for_less_than_its_text_is_not(
     assert recall.read_out(memory, question, memory.search(question, user_id="default")) == ()
 
 
+def test_a_question_for_what_the_photo_says_is_answered_with_the_newest_that_has_a_text(
+    memory: Memory, send: Send
+) -> None:
+    send("Receipt from the garage.", *RECEIPT, at="2026-11-21T12:00:00Z")
+    send("Pizza on Friday night.", *PIZZA, at="2026-11-20T12:00:00Z")
+    send("The new sofa.", at="2026-11-22T12:00:00Z")
+    assert listed(memory, "What does the photo say?") == [
+        f"Photo: Receipt from the garage: {'; '.join(RECEIPT)}"
+    ]
+
+
+def test_a_question_for_the_text_of_the_photo_names_nothing_else(embedder: Embedder) -> None:
+    with quick(embedder=embedder) as memory:
+        for question in ("What does the picture say?", "What does the last photo say?"):
+            assert asks_whole(memory, question)
+        for question in ("What does the photo of the sofa say?", "What did I say about the photo?"):
+            assert not asks_whole(memory, question)
+
+
+def test_a_photo_of_which_nothing_is_known_is_not_quoted(memory: Memory, send: Send) -> None:
+    send(None)
+    hits = memory.search("photo", user_id="default")
+    assert [hit.memory for hit in hits] == ["Photo"]
+    best = [replace(hit, score=0.9) for hit in hits]
+    assert recall.quotes(memory, "Is there a photo?", best) == ()
+    assert recall.overview(memory, "Which photos are there?", best, most=5) == ()
+
+
 def test_of_a_long_text_the_beginning_is_read_out(memory: Memory, send: Send) -> None:
     send("The letter from the council.", *(f"Paragraph {n} of this." for n in range(100)))
     (told,) = listed(memory, "What does the letter from the council say?")
@@ -255,12 +319,41 @@ def test_advice_and_letters_are_shown_no_photo_that_does_not_bear_on_them(
     def shown(task: str) -> list[str]:
         scope, hits = Scope("default"), memory.search(task, user_id="default")
         told = recall.bearing(memory, scope, task, hits, most=5, advice=True)
-        return [e.text.partition(".")[0] for e in told if e.source and e.source.kind == "image"]
+        return [e.text for e in told if e.photo]
 
     assert shown("What shall I cook on Sunday?") == []
     assert shown("Which book should I read next?") == []
-    garage = ["Photo: Receipt from the garage, brakes on the Skoda"]
-    assert shown("Write a note to the garage about the brakes on my Skoda.") == garage
+    (garage,) = shown("Write a note to the garage about the brakes on my Skoda.")
+    name = "Photo: Receipt from the garage, brakes on the Skoda: "
+    assert garage.startswith(name) and garage.count("; ") == 2
+
+
+@pytest.mark.parametrize("task", ["What cake should I bake?", "What should I cook tonight?"])
+def test_advice_is_shown_no_photo_or_caption_that_has_no_word_of_the_request(
+    memory: Memory, send: Send, task: str
+) -> None:
+    send("My new passport.", "PASSPORT 533380006", "LINDEN TOM")
+    send("wifi: hunter2. PIN 4411")
+    memory.add("I am allergic to nuts.", user_id="default", infer=False)
+    found = memory.search("passport wifi allergic", user_id="default")
+    hits = [replace(hit, score=0.05) for hit in found]
+    told = recall.bearing(memory, Scope("default"), task, hits, most=8, advice=True)
+    assert [e.text for e in told] == ["I am allergic to nuts."]
+
+
+def test_of_a_long_text_advice_is_shown_the_lines_that_are_near(memory: Memory, send: Send) -> None:
+    send(
+        "My wallet.",
+        *(f"Card {n}" for n in range(9)),
+        "Gym until May",
+        *"ABC",
+        "Library until June",
+    )
+    task = "Should I renew the gym card in my wallet?"
+    hits = memory.search("wallet gym", user_id="default")
+    told = recall.bearing(memory, Scope("default"), task, hits, most=8, advice=True)
+    (photo,) = [e.text for e in told if e.photo]
+    assert "Gym until May" in photo and "Library" not in photo
 
 
 # -- a photo that comes with its question --------------------------------------------------------
@@ -351,3 +444,12 @@ def test_what_is_asked_with_a_photo_is_not_its_name(memory: Memory, send: Send) 
     send("This is the garage bill. What is the total?", *RECEIPT)
     (hit,) = memory.search("garage", user_id="default", filters={"kind": "image"})
     assert head_of(hit) == "Photo: This is the garage bill"
+
+
+def test_a_text_runs_on_alike_as_lines_and_in_one_line(memory: Memory, send: Send) -> None:
+    letter = ("Dear Tom, the council has decided that", "Your bins are collected by the firm",
+              "Greenleaf from the first week of May")  # fmt: skip
+    send("A letter.", *letter)
+    (hit,) = memory.search("letter", user_id="default", filters={"kind": "image"})
+    (whole,) = lines_of(hit)
+    assert one_line(hit.memory) == f"Photo: A letter. Text in it: {whole}"

@@ -90,7 +90,7 @@ def test_a_fact_that_is_partly_quoted_stays_and_ends_nothing():
     ],
 )
 def test_a_title_a_name_an_inch_and_an_apostrophe_quote_nothing(text):
-    assert language.quoted(text) == []
+    assert language.quotations(text) == []
 
 
 def test_a_quotation_of_several_portions_is_known_as_one():

@@ -32,7 +32,7 @@ from edgemem.language.en_calendar import (
 )
 from edgemem.language.en_plain import plain_places
 
-__all__ = ["absolute", "moments", "phrase", "written"]
+__all__ = ["Moment", "absolute", "moments", "phrase", "written"]
 
 _WEEKDAYS = {name[:3].lower(): number for number, name in enumerate(DAYS)}
 _NUMBERS = {word: n for n, word in enumerate(NUMBER_WORDS[:10], 1)}

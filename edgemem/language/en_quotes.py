@@ -22,7 +22,7 @@ from edgemem.language.en import (
 )
 from edgemem.language.en_calendar import DAYS, MONTHS
 
-__all__ = ["corrected", "quoted", "taken_back", "uncut", "unquoted"]
+__all__ = ["corrected", "quotations", "taken_back", "uncut", "unquoted"]
 
 _LEAST = 5
 """Words of a quotation that does not say I or we. A shorter one is a title or a name."""
@@ -34,11 +34,11 @@ _QUOTATION = re.compile(
 )
 
 
-def quoted(text: str) -> list[tuple[int, int]]:
+def quotations(text: str) -> list[tuple[int, int]]:
     """The [start, end) characters of each quotation, with its marks, in order; no titles or names.
 
     >>> text = 'He said: "I am in Rome until May." I read "Dune".'
-    >>> [text[a:b] for a, b in quoted(text)]
+    >>> [text[a:b] for a, b in quotations(text)]
     ['"I am in Rome until May."']
     """
     found = []
@@ -52,7 +52,7 @@ def quoted(text: str) -> list[tuple[int, int]]:
 def unquoted(text: str, *, own: bool = False) -> str:
     """A text with an ellipsis for the words of each quotation. own: only for those in which
     somebody says I or we; a title or a password stays."""
-    for start, end in reversed(quoted(text)):
+    for start, end in reversed(quotations(text)):
         said = text[start + 1 : end - 1]
         if not own or (is_of_speaker(said) and len(words(said)) >= _LEAST):
             text = f"{text[: start + 1]}…{text[end - 1 :]}"
@@ -61,7 +61,7 @@ def unquoted(text: str, *, own: bool = False) -> str:
 
 def uncut(text: str) -> list[str]:
     """The sentences of a text, with those of a quotation in one."""
-    inside = quoted(text)
+    inside = quotations(text)
     starts = [s for s in sentence_starts(text) if not any(a < s < b for a, b in inside)]
     return [part for a, b in pairwise([0, *starts, len(text)]) if (part := text[a:b].strip())]
 

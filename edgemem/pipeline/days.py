@@ -51,7 +51,7 @@ from edgemem.language import (
     told_weekdays,
 )
 from edgemem.pipeline.people import counted, rarest
-from edgemem.pipeline.photos import lines_of, quoted
+from edgemem.pipeline.photos import headed, lines_of
 from edgemem.pipeline.recall import evidence_of
 from edgemem.results import Evidence, Hit, Scope, at_day, local_time
 from edgemem.runtime.embedder import Embedder
@@ -114,13 +114,13 @@ def agenda(
     photos = [hit for hit in photos if _told_by_photo(hit, _when(hit), asked, said)]
     found: dict[tuple[str, date], tuple[_Line, Evidence]] = {}
     for evidence in evidence_of(memory, None, [*near, *photos]):
-        when, photo = evidence.when or said_at, _photo_of(evidence)
+        when, photo = evidence.when or said_at, evidence.photo
         told_here = (
             _told_by_photo(photo, when, asked, said) if photo else _told(evidence.text, when, asked)
         )
         if parts := [part for part in told_here if not _has_ended(part, evidence, told)]:
             texts = [part.text for part in parts]
-            text = quoted(photo, texts) if photo else " ".join(texts)
+            text = headed(photo, texts) if photo else " ".join(texts)
             line = _Line(min(parts).day, any(part.named for part in parts), text)
             found[text, line.day] = line, replace(evidence, text=text)
     plans = sorted(found.values(), key=lambda one: (one[0].day, one[1].when or ""))
@@ -135,13 +135,8 @@ def agenda(
     return (*dict.fromkeys(lines), *counted(left))  # one message may be of several plans
 
 
-def _photo_of(evidence: Evidence) -> Hit | None:
-    """The image that a piece of evidence was read in; None if it was said."""
-    return evidence.source if evidence.source and evidence.source.kind == "image" else None
-
-
 def _tells(memory: Memory, plan: Evidence) -> bool:
-    return _photo_of(plan) is not None or not only_asks(memory.embedder, plan.text)
+    return plan.photo is not None or not only_asks(memory.embedder, plan.text)
 
 
 def _candidates(rows: Rows, asked: Asked) -> list[int]:

@@ -29,7 +29,7 @@ from edgemem.images.ocr import LONGEST, Ocr
 from edgemem.inputs import NO_WORDS
 from edgemem.language import content_words, day_text, share
 from edgemem.pipeline.ingest import Draft, Outdated, retried_if_outdated, text_update
-from edgemem.pipeline.photos import TEXT_IN_IT
+from edgemem.pipeline.photos import BARE, TEXT_IN_IT
 from edgemem.results import (
     AddResults,
     Hit,
@@ -85,7 +85,7 @@ def described(picture: Picture, sent_at: str) -> str:
     caption, and the text that was read in it."""
     taken = local_time(picture.taken_at) if picture.taken_at else ""
     day = f" taken on {day_text(taken)}" if taken[:10] not in ("", local_time(sent_at)[:10]) else ""
-    lines = [f"Photo{day}: {picture.caption}" if picture.caption else f"Photo{day}"]
+    lines = [f"{BARE}{day}: {picture.caption}" if picture.caption else f"{BARE}{day}"]
     if picture.ocr_text:
         lines.append(f"{TEXT_IN_IT}{picture.ocr_text}")
     return "\n".join(lines)

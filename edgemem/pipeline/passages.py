@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem import language
-from edgemem.pipeline.photos import amount, caption_of, lines_of, quoted
+from edgemem.pipeline.photos import amount, caption_of, headed, lines_of, price
 from edgemem.pipeline.replies import Part, joined, parts
 from edgemem.results import Evidence, Hit
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["answered", "nearest_sentences", "nearness", "shortened"]
+__all__ = ["answered", "asks_whole", "near_lines", "nearest_sentences", "nearness", "shortened"]
 
 _WORDS_WEIGHT = 0.3  # of the share of the question's words in a sentence, beside the cosine's 1
 _BEFORE_WEIGHT = 0.2  # of the cosine of what a reply answers
@@ -31,6 +31,9 @@ _LIKELY = 24  # parts of replies that are embedded
 _LINES = 3  # of a photo's text
 _PRICES = "How much did it cost?", "What was the price?"
 _OF_AMOUNT = 0.42  # cosine of a question for an amount to one of these (bench/LOG.md, 2026-11-30)
+_WHOLE_TEXT = "What does the photo say?", "What is written on the photo?"
+_ASKS_WHOLE = 0.71  # cosine of a question for a photo's text to one of these (bench/LOG.md)
+_NAMES_NONE = 0.73  # the same, if no photo has its words: "What does the photo of the sofa say?"
 _FAR = 0.3  # of the best sentence's score; a sentence below it would only distract
 
 
@@ -94,13 +97,14 @@ def nearest_sentences(memory: Memory, question: str, found: Sequence[Evidence]) 
     """The sentences of evidence that are near a question, nearest first. Of a photo the lines that
     are near are one sentence, below the caption, which is not also a sentence of its own."""
     asked = answered(memory, found)
-    photos = {i: e.source for i, e in enumerate(found) if e.source and e.source.kind == "image"}
-    captions = {caption_of(hit) for hit in photos.values()} - {""}
+    captions = {caption_of(e.photo) for e in found if e.photo} - {""}
     split = [
         (evidence, sentence)
-        for i, evidence in enumerate(found)
+        for evidence in found
         for sentence in (
-            [_near_lines(memory, question, photos[i])] if i in photos else _sentences(evidence)
+            [near_lines(memory, question, evidence.photo)]
+            if evidence.photo
+            else _sentences(evidence)
         )
         if not language.is_question(sentence) and sentence.rstrip(".") not in captions
     ]
@@ -114,29 +118,44 @@ def nearest_sentences(memory: Memory, question: str, found: Sequence[Evidence]) 
     return [replace(split[i][0], text=texts[i], place=i) for i in near]
 
 
-def _near_lines(memory: Memory, question: str, photo: Hit) -> str:
+def near_lines(memory: Memory, question: str, photo: Hit) -> str:
     """The lines of a photo's text that are nearest to a question, in their order below its caption.
 
-    If the question asks for an amount, these are lines with amounts, among them that with the
-    largest: no word of "How much was the pizza?" is in "TOTAL 28.90".
+    If the question asks for an amount, these are the price and lines with smaller amounts: no word
+    of "How much was the pizza?" is in "TOTAL 28.90".
     """
     lines = lines_of(photo)
     if not lines:
-        return quoted(photo, ())
+        return headed(photo, ())
     near = nearness(memory, question, lines, _LIKELY)
     first = int(near.argmax())
     amounts = np.array([amount(line) for line in lines])
     if amounts.any() and _asks_amount(memory, question):
-        near[amounts == 0] = -np.inf
-        first = int(amounts.argmax())
+        first = price(amounts.tolist())
+        near[(amounts == 0) | (amounts > amounts[first])] = -np.inf
     near[first] = np.inf
     best = np.argsort(-near, kind="stable")[:_LINES]
-    return quoted(photo, [lines[i] for i in sorted(best.tolist()) if near[i] > 0])
+    return headed(photo, [lines[i] for i in sorted(best.tolist()) if near[i] > 0])
 
 
 def _asks_amount(memory: Memory, question: str) -> bool:
     asked, *prices = memory.embedder.embed([question, *_PRICES])
     return max(float(asked @ price) for price in prices) >= _OF_AMOUNT
+
+
+def asks_whole(memory: Memory, question: str, photo: Hit | None = None) -> bool:
+    """Whether a question asks for a photo's whole text.
+
+    Such questions differ in what they call the photo. With "photo" for each word that its caption
+    or first line has too, they resemble each other. photo: None if the question names no photo.
+    """
+    if photo is not None:
+        name = f"{caption_of(photo)} {' '.join(lines_of(photo)[:1])}"
+        names = {w for w in language.content_words(question) if language.share([w], name)}
+        question = " ".join("photo" if w in names else w for w in language.words(question))
+    asked, *whole = memory.embedder.embed([question, *_WHOLE_TEXT])
+    near = max(float(asked @ each) for each in whole)
+    return near >= (_NAMES_NONE if photo is None else _ASKS_WHOLE)
 
 
 def _sentences(evidence: Evidence) -> list[str]:

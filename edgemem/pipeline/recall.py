@@ -21,7 +21,14 @@ from typing import TYPE_CHECKING, Any
 from edgemem import language
 from edgemem.pipeline import photos
 from edgemem.pipeline.lasting import KINDS, lasting
-from edgemem.pipeline.passages import answered, nearest_sentences, nearness, shortened
+from edgemem.pipeline.passages import (
+    answered,
+    asks_whole,
+    near_lines,
+    nearest_sentences,
+    nearness,
+    shortened,
+)
 from edgemem.pipeline.people import all_told, counted, rare_hits
 from edgemem.pipeline.replies import Part, joined, parts
 from edgemem.results import (
@@ -75,8 +82,6 @@ _NEWEST = 100  # facts of `known`; no window has room for more
 _LEADING_CHARS = 400  # of the turns before a message, searched together with it
 _MANY = 400  # hits, before remarks made again and again are left out
 _LONG_AGO = 31 * 86_400  # seconds after which "the gala is on the 4th" tells of a day that is over
-_WHOLE_TEXT = "What does the photo say?", "What is written on the photo?"
-_ASKS_WHOLE = 0.71  # cosine of a question for a photo's text to one of these (bench/LOG.md)
 _A_NOW = "2026-11-30T15:21"
 _CLOCK, _CLEARLY = 0.42, 0.46  # cosines of what tells the time of _A_NOW to a question for the time
 
@@ -294,12 +299,10 @@ def _calls_off(hit: Hit, plan: Evidence) -> bool:
 def near_misses(memory: Memory, question: str, hits: Sequence[Hit]) -> tuple[Evidence, ...]:
     """The quotations below a refusal: those of the `quotes` that share a word with the question."""
     asked = language.content_words(question)
-
-    def told(evidence: Evidence) -> str:
-        photo = evidence.source if evidence.source and evidence.source.image else None
-        return photos.known_of(photo) if photo else evidence.text
-
-    return tuple(e for e in quotes(memory, question, hits) if _shares(asked, told(e)))
+    found = [
+        (e, photos.known_of(e.photo) if e.photo else e.text) for e in quotes(memory, question, hits)
+    ]
+    return tuple(evidence for evidence, told in found if _shares(asked, told))
 
 
 def clock(
@@ -373,24 +376,18 @@ def read_out(
     none for other questions, and of a photo without a text.
 
     sent: the photos that came with the question, which is about these. Such questions differ in
-    what they call the photo. With "photo" in place of these words they resemble each other.
+    what they call the photo (`asks_whole`). One that calls it a photo and no more is about the
+    newest.
     """
-    meant = sent or [hit for hit in [photo_asked(memory, question, hits)] if hit is not None]
-    texts = [(hit, text) for hit in meant if (text := photos.read_out(hit))]
-    if not texts:
-        return ()
-    plain = _with_photo(question, texts[0][0])
-    asked, *whole = memory.embedder.embed([plain, *_WHOLE_TEXT])
-    if max(float(asked @ each) for each in whole) < _ASKS_WHOLE:
+    asked = photo_asked(memory, question, hits)
+    meant = sent or ([asked] if asked else [])
+    if not meant and asks_whole(memory, question):
+        with_text = [hit for hit in hits if hit.kind == "image" and photos.lines_of(hit)]
+        meant = sorted(with_text, key=lambda hit: hit.valid_from or hit.created_at)[-1:]
+    texts = [(hit, text) for hit in meant if (text := photos.whole_text(hit))]
+    if not texts or not asks_whole(memory, question, texts[0][0]):
         return ()
     return tuple(Evidence(text, hit.valid_from, source=hit) for hit, text in texts)
-
-
-def _with_photo(question: str, photo: Hit) -> str:
-    """The question with "photo" for each word that the photo's caption or first line has too."""
-    name = f"{photos.caption_of(photo)} {' '.join(photos.lines_of(photo)[:1])}"
-    names = {w for w in language.content_words(question) if _shares([w], name)}
-    return " ".join("photo" if w in names else w for w in language.words(question))
 
 
 def sources(shown: Sequence[Evidence]) -> tuple[Hit, ...]:
@@ -555,20 +552,42 @@ def bearing(
     They are taken by turns from the hits of the search that are not far below the best one, and
     from those of a search for each name and part of the task. advice: also from what somebody must
     avoid, which no search may find; a letter says only what it is about. Turns that only ask are
-    left out, and so are images that no search finds near: where nothing resembles the task, the
-    best hit is any receipt.
+    left out, and so are images and their captions that share no word with the task: where nothing
+    resembles it, the best hit is any receipt. Of an image the lines near to the task are shown.
     """
     rows: list[Sequence[Hit]] = [hits]
-    if advice:  # no search scored these, so all stay
-        rows.append(lasting(memory, scope, "constraint"))
+    lasts = lasting(memory, scope, "constraint") if advice else []
     names = language.named(task, (hit.memory for hit in hits))
     for part in [*names, *language.parts_of(task)][:_PARTS]:
         rows.append(memory.search(part, top_k=_OF_A_PART, **asdict(scope)))
-    once = {hit.id: hit for row in rows for hit in row}  # each is read once
+    once = {hit.id: hit for row in [*rows, lasts] for hit in row}  # each is read once
     tell = {hit.id for hit in _that_tell(memory, once.values())}
-    near = (within([hit for hit in row if hit.id in tell], _BEARS) for row in rows)
-    near = ([h for h in row if h.kind != "image" or h.score >= _PHOTO_BEARS] for row in near)
-    return _oldest_first(evidence_of(memory, None, list(_round_robin(*near)))[:most])
+    near = [within([hit for hit in row if hit.id in tell], _BEARS) for row in rows]
+    asked = language.content_words(task)
+    near = [[hit for hit in row if _bears(memory, asked, hit)] for row in near]
+    # No search scored what lasts, so all stays.
+    near.insert(1, [hit for hit in lasts if hit.id in tell and hit.kind != "image"])
+    found = evidence_of(memory, None, list(_round_robin(*near)))[:most]
+    cut = (replace(e, text=near_lines(memory, task, e.photo)) if e.photo else e for e in found)
+    return _oldest_first([*cut])
+
+
+def _bears(memory: Memory, asked: Sequence[str], hit: Hit) -> bool:
+    """Whether a hit is neither an image nor its caption, or has a word of a task and a score."""
+    if hit.kind == "image":
+        told = photos.known_of(hit)
+    elif hit.kind == "turn" and _is_caption(memory, hit):
+        told = hit.memory
+    else:
+        return True
+    return hit.score >= _PHOTO_BEARS and _shares(asked, told)
+
+
+def _is_caption(memory: Memory, turn: Hit) -> bool:
+    """Whether a turn is the caption of the image that was sent with it."""
+    sent = memory.store.only_from(turn.sources, "image")
+    captions = (item.image.caption for item in sent if item.image)
+    return any(caption and turn.memory.startswith(caption) for caption in captions)
 
 
 def _that_tell(memory: Memory, hits: Iterable[Hit]) -> list[Hit]:
@@ -602,7 +621,7 @@ def evidence_of(
     A fact has its own text if it was edited (with the day of the edit if a person made it), or if
     its turns were deleted, edited or contradicted since. An edited turn has its new text. A
     contradicted turn has the sentences that still hold. A sentence that a person has corrected is
-    always left out.
+    always left out, and so is an image of which nothing is known.
     question: None keeps contradicted sentences, and names the contradicted facts in
     `Evidence.over`; a question about the past keeps them too. assistants: whether the turns of an
     assistant without a name are included; a chat's own answers are never among the hits.
@@ -620,6 +639,8 @@ def evidence_of(
         over = {**over, turn: (*over.get(turn, ()), old)}
     found: dict[str, Evidence] = {}
     for hit in hits:
+        if hit.kind == "image" and hit.memory == photos.BARE:
+            continue
         if hit.id in by_hand:
             found[hit.id] = Evidence(hit.memory, hit.updated_at, source=hit)
             continue

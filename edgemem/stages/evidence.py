@@ -6,7 +6,7 @@ Each stage orders the lines in its own way; this module decides what a line cont
 
 from __future__ import annotations
 
-from edgemem.language import absolute, day_text, moments, on_day, written
+from edgemem.language import Moment, day_text, moments, on_day, written
 from edgemem.results import Evidence, local_time
 
 __all__ = ["day_of", "head", "line", "own_words", "plain", "quotation", "shown_text"]
@@ -42,20 +42,28 @@ def shown_text(evidence: Evidence) -> str:
 
 
 def plain(evidence: Evidence) -> str:
-    """The text in one line, its relative dates written out."""
+    """The text in one line, its relative dates written out (`_moments`)."""
     text = " ".join(evidence.text.split())
-    return absolute(text, local_time(evidence.when))[0] if evidence.when else text
+    return written(text, _moments(evidence, text))
 
 
 def own_words(evidence: Evidence) -> str:
     """The text in one line for a reader who sees its day beside it: "today" stays, and all other
     relative dates are written out."""
     text = " ".join(evidence.text.split()).lstrip("-*• ")
-    if not evidence.when:
-        return text
-    said_at = local_time(evidence.when)
-    others = [m for m in moments(text, said_at) if m.begins.isoformat() != said_at[:10]]
-    return written(text, others)
+    today = local_time(evidence.when)[:10] if evidence.when else ""
+    return written(text, [m for m in _moments(evidence, text) if m.begins.isoformat() != today])
+
+
+def _moments(evidence: Evidence, text: str) -> list[Moment]:
+    """The relative dates of evidence in one line (`text`). Of an image only the first line of its
+    memory, the caption, was said on the evidence's day; "tomorrow" on a poster is counted from
+    another."""
+    found = moments(text, local_time(evidence.when)) if evidence.when else []
+    if evidence.photo is None:
+        return found
+    caption = evidence.photo.memory.partition("\n")[0]
+    return [moment for moment in found if caption.startswith(text[: moment.end])]
 
 
 def _on_day(evidence: Evidence) -> str:

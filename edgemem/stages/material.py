@@ -18,7 +18,7 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.language import is_of_speaker, quoted, words
+from edgemem.language import is_of_speaker, quotations, words
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.onnxfile import expert_file
 
@@ -59,7 +59,7 @@ def _form(text: str) -> list[float]:
     """The share that is quoted; whether a lead-in parts from the rest, and how long that is; how
     long the message is, in words and lines; whether it begins with a quotation; whether the
     lead-in says I."""
-    inside = sum(end - start for start, end in quoted(text)) / max(1, len(text))
+    inside = sum(end - start for start, end in quotations(text)) / max(1, len(text))
     lead = _LEAD.match(text)
     rest = len(words(text[lead.end() :])) if lead else 0
     return [
