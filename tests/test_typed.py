@@ -80,6 +80,23 @@ def test_erasing_all_of_a_user_erases_all_that_they_typed_and_nothing_of_others(
     assert before(TOM) == [SECRET, "/memories party"]
 
 
+def test_a_store_in_memory_neither_reads_writes_nor_erases_what_was_typed(
+    run: Run, store: Path
+) -> None:
+    before(Scope("default"), SECRET)
+    before(TOM, "Hi")
+    (file := typed.shared_history()).write_text("My password is xyzzy.\n")
+    with output.open_memory(":memory:", create=True) as memory:
+        typed.of_user(memory, TOM)
+        assert (typed.typed_before(), typed.kept_files()) == ([], [])
+        typed.remember_typed("I am here.")
+        typed.forget_typed(["My password is xyzzy."])
+    run("erase", "--all", "-y", "--db", ":memory:")
+    run("erase", "--all", "-y", "--user-id", "tom", "--db", ":memory:")
+    assert file.read_text() == "My password is xyzzy.\n"
+    assert (before(Scope("default")), before(TOM)) == ([SECRET], ["Hi"])
+
+
 def test_what_is_erased_leaves_the_files_of_all_users(run: Run, store: Path) -> None:
     before(TOM, SECRET, "Hi")
     before(MAYA, f"/memories {SECRET}", "Hello there")

@@ -44,14 +44,19 @@ __all__ = [
 
 MOST_LINES = 1000
 _BREAK = "\u2028"  # Unicode's line separator stands for a line break within an input
+_in_memory = False  # whether the open store lies in no file: what is typed there is kept nowhere
 _store: Path | None = None  # the file of the open store, and its vault
 _vault: Vault | None = None
 _whose: Scope | None = None
 
 
 def of_store(store: Store) -> None:
-    """Makes the history of this store the one that all other functions use."""
-    global _store, _vault, _whose
+    """Makes the history of this store the one that all other functions use.
+
+    A store in memory has none: the others then find nothing, keep nothing and remove nothing.
+    """
+    global _in_memory, _store, _vault, _whose
+    _in_memory = store.path is None
     _store, _vault, _whose = store.path, store.vault, None
 
 
@@ -62,6 +67,8 @@ def of_user(memory: Memory, whose: Scope) -> None:
     """
     global _whose
     _whose = whose
+    if _in_memory:
+        return
     old = _of_all_users()
     if not old.exists() or history_file().exists():
         return
@@ -94,10 +101,12 @@ def kept_files(whose: Scope | None = None) -> list[Path]:
 
     whose: only the files of these; an id that is None stands for any.
     """
+    if _in_memory:
+        return []
     old = _of_all_users()
     if whose is None:
         return [file for file in (old, *old.parent.glob(f"{old.name}.*")) if file.exists()]
-    pattern = _file_of(*("" if id is None else id for id in astuple(whose))).name
+    pattern = _file_of(*astuple(whose)).name
     return [*old.parent.glob(pattern.replace(".-", ".*"))]
 
 
@@ -128,8 +137,8 @@ def shared_history() -> Path:
 
 def move_typed(store: Path, old: Vault | None, new: Vault | None) -> None:
     """Moves a store's histories into its vault or out of it, and overwrites the old files."""
-    global _store, _vault
-    _store, _vault = store, old
+    global _in_memory, _store, _vault
+    _in_memory, _store, _vault = False, store, old
     before = _of_all_users().name
     moved = {file.name.removeprefix(before): _typed_lines(file) for file in kept_files()}
     for file in kept_files():
@@ -151,6 +160,8 @@ def _kept(file: Path, line: str) -> str:
 
 def typed_before() -> list[str]:
     """Returns the last MOST_LINES inputs, oldest first. Shortens a file of twice as many."""
+    if _in_memory:
+        return []
     lines = _typed_lines(history_file())
     if len(lines) > 2 * MOST_LINES:
         _write_typed(history_file(), lines[-MOST_LINES:])
@@ -159,6 +170,8 @@ def typed_before() -> list[str]:
 
 def remember_typed(text: str) -> None:
     """Adds an input to the history file. A failed write is ignored."""
+    if _in_memory:
+        return
     with suppress(OSError, UnicodeEncodeError):
         _add(history_file(), [_BREAK.join(text.splitlines())])
 
@@ -175,6 +188,8 @@ def forget_typed(texts: Iterable[str], whose: Scope | None = None) -> None:
 
     whose: also removes all that these users, agents or runs typed.
     """
+    if _in_memory:
+        return
     texts = list(texts)
     for file in kept_files(whose) if whose is not None else ():
         _write_typed(file, [])
