@@ -218,9 +218,19 @@ main()
 """
 
 
+SLOWLY = """
+import threading, time
+def start(thread, begin=threading.Thread.start):
+    begin(thread)
+    time.sleep(0.3)  # as on a busy computer
+threading.Thread.start = start
+"""
+
+
 @pytest.mark.usefixtures("store")
-def test_ctrl_c_while_c_calls_back_is_not_lost() -> None:
-    command = [sys.executable, "-c", LOGGED]
+@pytest.mark.parametrize("before", ["", SLOWLY])
+def test_ctrl_c_while_c_calls_back_is_not_lost(before: str) -> None:
+    command = [sys.executable, "-c", before + LOGGED]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (INTERRUPTED, "", "")
 
