@@ -260,10 +260,14 @@ def _keep_given(scope: Mapping[str, Any]) -> None:
     click.get_current_context().meta[_GIVEN] = scope_of(**scope)
 
 
-def given_options() -> list[str]:
-    """Returns the ids that the options gave, as options for another command."""
+def given_options(memory: Memory) -> list[str]:
+    """Returns options with which another command reads the same store, and keeps to the ids given.."""
+    from edgemem.store.database import resolved
+
     given = asdict(click.get_current_context().meta[_GIVEN])
     named = {f"--{name.replace('_', '-')}": id for name, id in given.items() if id is not None}
+    if (file := memory.store.path) is not None and file != resolved(memory.settings.db):
+        named["--db"] = str(file)
     return [shlex.quote(word) for pair in named.items() for word in pair]
 
 
