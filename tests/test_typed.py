@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from clikit import Run
+from fake_engine import FakeEngine
+from serverkit import running
 
+import edgemem.server
 from edgemem.cli import output, typed
 from edgemem.memory import Memory
 from edgemem.results import Scope
@@ -55,6 +59,49 @@ def test_of_the_file_that_all_users_shared_each_gets_back_what_they_said(store: 
     assert shared.read_text() == "/why\n/memories Lamplighter\n"
     typed.forget_typed(["Lamplighter"])
     assert shared.read_text() == "/why\n"
+
+
+def test_the_only_owner_of_memories_takes_over_the_file_that_all_users_shared(home: Path) -> None:
+    with Memory(home / "memory.db") as memory:
+        memory.add("Hello", user_id="tom", run_id="r1", infer=False)
+        removed = memory.add(SECRET, user_id="maya", infer=False)
+        memory.delete(removed[0].id)
+    with output.open_memory(None):
+        shared = typed._of_all_users()
+    shared.write_text(f"Hello\n{SECRET}\n/why\n")
+    assert before(MAYA) == [SECRET]
+    with Memory(home / "memory.db") as memory:
+        memory.erase_all(user_id="maya")
+    assert before(Scope("ana")) == []
+    assert before(TOM) == ["Hello", "/why"] and not shared.exists()
+
+
+def test_when_all_are_erased_the_file_that_all_users_shared_goes(run: Run, store: Path) -> None:
+    with output.open_memory(None):
+        shared = typed._of_all_users()
+    shared.write_text("/memories Lamplighter\n")
+    run("erase", "--all", "-y", "--user-id", "tom")
+    assert shared.read_text() == "/memories Lamplighter\n"
+    run("erase", "--all", "-y", "--user-id", "maya")
+    assert not shared.exists()
+
+
+def test_a_reset_by_the_server_removes_all_that_was_typed(run: Run, store: Path) -> None:
+    before(TOM, "/memories party")
+    before(MAYA, "/why")
+
+    def serve(memory: Memory, **given: Any) -> None:
+        with running(
+            memory, allow_reset=True, on_erase=given["on_erase"], on_reset=given["on_reset"]
+        ) as server:
+            server.ok("POST", "/reset")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Memory, "engine", FakeEngine())
+        patched.setattr(Memory, "index", None)
+        patched.setattr(edgemem.server, "serve", serve)
+        run("serve")
+    assert (before(TOM), before(MAYA)) == ([], [])
 
 
 def test_who_said_a_part_of_anothers_line_does_not_get_it(store: Path) -> None:

@@ -261,7 +261,7 @@ def _keep_given(scope: Mapping[str, Any]) -> None:
 
 
 def given_options(memory: Memory) -> list[str]:
-    """Returns options with which another command reads the same store, and keeps to the ids given.."""
+    """Returns options with which another command reads this store and keeps to the ids given."""
     from edgemem.store.database import resolved
 
     given = asdict(click.get_current_context().meta[_GIVEN])

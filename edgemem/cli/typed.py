@@ -1,7 +1,8 @@
 """What was typed at the prompt of `edgemem chat`: a file of lines for each store and user in it.
 
 Knows these files alone. Those of a vault are sealed line by line. An earlier version had one file
-for all users of a store. Nobody is shown it, but each takes out of it what was said as theirs.
+for all users of a store. The only owner of its memories takes that over. Of several, each takes out
+of it what was said as theirs, and nobody is shown the rest.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from edgemem.vault import Vault
 
 __all__ = [
+    "forget_all_typed",
+    "forget_shared",
     "forget_typed",
     "history_file",
     "kept_files",
@@ -63,7 +66,8 @@ def of_store(store: Store) -> None:
 def of_user(memory: Memory, whose: Scope) -> None:
     """Makes the history of this user, agent or run in the open store the one that is used.
 
-    A new one takes from the file that all users of the store shared exactly what these said.
+    A new one takes over the file that all users of the store shared, if all that the store holds is
+    of these, and else exactly the lines of it that these said.
     """
     global _whose
     _whose = whose
@@ -72,6 +76,9 @@ def of_user(memory: Memory, whose: Scope) -> None:
     old = _of_all_users()
     if not old.exists() or history_file().exists():
         return
+    if _held(memory) == _held(memory, whose) > 0:
+        old.rename(history_file())
+        return
     turns = memory.store.recent_turns(whose, limit=None)
     said = {spaced(turn.content) for turn in turns if turn.role == "user"}
     lines = _typed_lines(old)
@@ -79,6 +86,17 @@ def of_user(memory: Memory, whose: Scope) -> None:
     if own:
         _add(history_file(), own)
         _write_typed(old, [line for line in lines if line not in own])
+
+
+def _held(memory: Memory, whose: Scope | None = None) -> int:
+    """Returns how many memories and turns a store holds of these, also deleted ones.
+
+    whose: None means everybody.
+    """
+    from edgemem.store.writing import all_of
+
+    with memory.store.snapshot() as connection:
+        return sum(map(len, all_of(connection, whose or Scope())))
 
 
 def history_file() -> Path:
@@ -141,9 +159,7 @@ def move_typed(store: Path, old: Vault | None, new: Vault | None) -> None:
     _in_memory, _store, _vault = False, store, old
     before = _of_all_users().name
     moved = {file.name.removeprefix(before): _typed_lines(file) for file in kept_files()}
-    for file in kept_files():
-        _write_typed(file, [])
-        file.unlink()
+    _remove(kept_files())
     _vault = new
     after = _of_all_users()
     for end, lines in moved.items():
@@ -191,11 +207,26 @@ def forget_typed(texts: Iterable[str], whose: Scope | None = None) -> None:
     if _in_memory:
         return
     texts = list(texts)
-    for file in kept_files(whose) if whose is not None else ():
-        _write_typed(file, [])
-        file.unlink()
+    _remove(kept_files(whose) if whose is not None else ())
     for file in (*kept_files(), shared_history()):
         _taken(file, texts)
+
+
+def forget_all_typed() -> None:
+    """Removes all histories of the store."""
+    _remove(kept_files())
+
+
+def forget_shared(memory: Memory) -> None:
+    """Removes the file that all users of a store shared, if nothing of anybody is left in it."""
+    if not _in_memory and _held(memory) == 0 and (old := _of_all_users()).exists():
+        _remove([old])
+
+
+def _remove(files: Iterable[Path]) -> None:
+    for file in files:
+        _write_typed(file, [])
+        file.unlink()
 
 
 def take_shared(memory: Memory) -> None:
