@@ -128,6 +128,31 @@ def test_a_field_that_comes_twice_is_refused(server: Running) -> None:
     ):
         status, _, told = server.call("POST", f"/search{query}", body)
         assert status == 400 and "user_id is 'tom'; it was given before" in told["detail"]
+    twice = "/search?user_id=tom&user_id=tom"
+    assert server.ok("POST", twice, {"query": "party", "user_id": "tom"})["results"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "told"),
+    [
+        ("GET", "/inspect/memories", {"after": 5}, "after is 5; give it in the query"),
+        ("GET", "/inspect/entities", {"user_id": {"a": 1}}, "user_id is {'a': 1}; it must be text"),
+        ("GET", "/memories?user_id=tom", {"top_k": 1}, "top_k is 1; give it in the query"),
+        ("GET", "/relations?user_id=tom", {"include_invalid": True}, "give it in the query"),
+        ("DELETE", "/memories", {"user_id": 5}, "user_id is 5; it must be text"),
+        ("POST", "/search?user_id=tom&query=party", {}, "'party'; give it in the JSON body"),
+        ("POST", "/search?limit=1", {"query": "party", "limit": 1}, "give it in the JSON body"),
+        ("PUT", "/memories/x?text=hacked", {"text": "hacked"}, "give it in the JSON body"),
+        ("POST", "/inspect/erase?ids=x", {"ids": ["x"]}, "give it in the JSON body"),
+    ],
+)
+def test_a_field_in_the_wrong_place_or_an_id_that_is_no_text_is_refused(
+    server: Running, memory: Memory, method: str, path: str, body: dict[str, Any], told: str
+) -> None:
+    before = stored(memory)
+    status, _, found = server.call(method, path, body)
+    assert status == 400 and told in found["detail"]
+    assert stored(memory) == before
 
 
 def test_what_mem0s_and_openais_clients_send_beside_is_taken(server: Running) -> None:
