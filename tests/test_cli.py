@@ -148,7 +148,7 @@ def test_an_error_is_one_line_on_stderr_and_its_code_tells_which_kind(
     damaged = tmp_path / "damaged.json"
     damaged.write_text('{"neither": "nor"}')
     result = run(*(str(damaged) if a == "{damaged}" else a for a in args), code=code)
-    *_, last = result.stderr.splitlines()
+    (last,) = result.stderr.splitlines()
     assert result.stdout == "" and last.startswith("Error: ") and message in last
 
 

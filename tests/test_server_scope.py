@@ -12,7 +12,9 @@ from memorykit import quick
 from serverkit import HI, Running, running
 
 from edgemem import Memory
+from edgemem.results import Entity
 from edgemem.server import memories
+from edgemem.store.rows import NewRelation
 
 SECRET = "The party is at the Lamplighter."
 ROUTES = sorted(
@@ -31,11 +33,14 @@ OF_MAYA = [{"user_id": "maya"}, {"agent_id": "shop"}, {"user_id": "tom", "run_id
 
 @pytest.fixture
 def memory() -> Iterator[Memory]:
-    """Tom has a photo with words, Maya has words."""
+    """Tom has a photo with words and a relation, Maya has words."""
     with quick(engine=FakeEngine()) as opened:
         photo = part(saved(drawn((80, 60))))
         said = {"role": "user", "content": [{"type": "text", "text": SECRET}, photo]}
-        opened.add(said, user_id="tom", infer=False)
+        (item, *_) = opened.add(said, user_id="tom", infer=False)
+        works = NewRelation(Entity("Tom", "person"), "works_at", Entity("Lamplighter", "place"))
+        with opened.store.transaction() as tx:
+            tx.set_relations(item.id, [works], 1)
         opened.add("Is there a party?", user_id="maya", infer=False)
         yield opened
 
@@ -106,6 +111,8 @@ def test_no_other_route_gives_or_takes_what_is_of_somebody_else(
     takes_none = path in ("/reset", "/inspect/overview", "/inspect/pending", "/inspect/receipts")
     assert status == (400 if takes_none else 200), told
     assert "Lamplighter" not in told
+    if path.endswith(("/relations", "/entities")):
+        assert "Lamplighter" in call(server, memory, method, path, "?user_id=tom")[1]
     assert [row for row in stored(memory) if row.get("user_id") == "tom"] == toms
 
 
