@@ -128,7 +128,7 @@ FAILED, MISUNDERSTOOD, INTERRUPTED = 1, 2, 130
         (MISUNDERSTOOD, ("add", "--no-infer", "x", "--timestamp", "soon"), "soon"),
         (MISUNDERSTOOD, ("search", "x", "--threshold", "2"), "threshold is 2.0"),
         (MISUNDERSTOOD, ("search", "x", "--filters", '{"a": {"near": 1}}'), "near"),
-        (MISUNDERSTOOD, ("config", "get", "colour"), "Unknown setting 'colour'. Allowed: db, user"),
+        (MISUNDERSTOOD, ("config", "get", "colour"), "Unknown setting 'colour' in the call"),
         (MISUNDERSTOOD, ("config", "set", "colour", "red"), "Unknown setting 'colour' in the call"),
         (MISUNDERSTOOD, ("config", "set", "top_k", "many"), "top_k = 'many'"),
         (MISUNDERSTOOD, ("config", "unset", "colour"), "Unknown setting 'colour'"),

@@ -31,8 +31,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from edgemem.config import WrongValue, config_dir, ip_address
-from edgemem.errors import ConfigError, EdgememError
+from edgemem.config import config_dir, ip_address
+from edgemem.errors import ConfigError, EdgememError, WrongValue
 from edgemem.memory import Memory
 from edgemem.server import memories, openai_api
 from edgemem.server.service import Limits, Refusal, Service, refusal_of, service_of
