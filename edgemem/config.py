@@ -28,14 +28,14 @@ import platformdirs
 
 from edgemem.budget import bytes_of
 from edgemem.cachefile import lock_file, replace_file
-from edgemem.errors import ConfigError, InputError
+from edgemem.errors import ConfigError, InputError, WrongValue
 
 __all__ = [
     "CloudSettings",
     "Settings",
-    "WrongValue",
     "allowed",
     "cache_dir",
+    "check_key",
     "checked",
     "config_dir",
     "config_file",
@@ -98,10 +98,6 @@ def config_file() -> Path:
 
 NO_LIMIT = NO_MODEL = "none"
 CALL = "the call"
-
-
-class WrongValue(ConfigError, InputError):
-    """A ConfigError whose cause is an argument of the call, and no file or variable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,11 +295,12 @@ def unset_value(key: str) -> Path:
             del values[key]
             _write(file, values, key)
         else:
-            _check_key(key, CALL)
+            check_key(key)
     return file
 
 
-def _check_key(key: str, where: str) -> None:
+def check_key(key: str, where: str = CALL) -> None:
+    """Raises ConfigError if there is no such setting. where: what named it, such as a file."""
     if key not in _KEYS:
         raise _error(
             f"Unknown setting {key!r} in {where}. Allowed: {', '.join(_KEYS)}. "
@@ -357,7 +354,7 @@ def allowed(key: str) -> str:
 def checked(key: str, value: object, where: str) -> Any:
     """Returns a setting's value in its final type. Raises ConfigError, naming the allowed values
     and where the value is from."""
-    _check_key(key, where)
+    check_key(key, where)
 
     def refuse(needed: str, shown: str = repr(value)) -> ConfigError:
         return _error(

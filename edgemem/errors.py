@@ -2,7 +2,7 @@
 
     EdgememError
     ├ InputError   an argument that cannot be stored or searched for (also a ValueError)
-    ├ ConfigError  unknown key, bad value (names the key and the file)
+    ├ ConfigError  ├ WrongValue  unknown key, bad value (names the key and the file)
     ├ MemoryBudgetExceeded  the models and index do not fit the memory limit (lists their sizes)
     ├ ModelError   ├ ModelNotFound ├ AdapterError ├ ContextOverflow
     ├ StoreError   ├ SchemaVersionError ├ DimensionMismatch ├ StoreCorrupt ├ StoreLocked ├ StoreFull
@@ -34,6 +34,7 @@ __all__ = [
     "StoreFull",
     "StoreLocked",
     "VaultLocked",
+    "WrongValue",
 ]
 
 
@@ -47,6 +48,10 @@ class InputError(EdgememError, ValueError):
 
 class ConfigError(EdgememError):
     """An unknown setting, a bad value, an unusable file, or a missing optional package."""
+
+
+class WrongValue(ConfigError, InputError):
+    """A ConfigError whose cause is an argument of the call, and no file or variable."""
 
 
 class MemoryBudgetExceeded(EdgememError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -173,9 +174,26 @@ def test_forget_tells_of_all_that_it_does_not_list(home: Path) -> None:
         memory.add(said, user_id="default", infer=False)
         memory.add(said, user_id="bo d", infer=False)
     shown = chat("/forget Tom", "").stderr
-    assert "3 memories more: edgemem erase --matching 'Tom'\n" in shown
+    assert "3 memories more: edgemem erase --matching Tom\n" in shown
     shown = chat("/forget Tom", "", args=("--user-id", "bo d")).stderr
-    assert "3 memories more: edgemem erase --matching 'Tom' --user-id 'bo d'\n" in shown
+    assert "3 memories more: edgemem erase --matching Tom --user-id 'bo d'\n" in shown
+
+
+def test_the_command_that_forget_tells_of_is_quoted_for_a_shell_and_names_the_store(
+    home: Path,
+) -> None:
+    other, words = home / "my other.db", "it's Tom's $(id) day"
+    with Memory(other) as memory:
+        said = [f"I think {words} number {n}." for n in range(8)]
+        memory.add(said, user_id="default", infer=False)
+    shown = chat(f"/forget {words}", "", args=("--db", str(other))).stderr
+    command = shown.partition("3 memories more: ")[2].partition("\n")[0]
+    assert shlex.split(command) == [
+        *("edgemem", "erase", "--matching", words), "--db", str(other)
+    ]  # fmt: skip
+    said = [f"Tom was here on day {n}." for n in range(8)]
+    shown = chat(*said, "/forget Tom", "", args=("--db", ":memory:")).stderr
+    assert "memories more\n" in shown  # no other command reads a store in memory
 
 
 def test_forget_lists_what_has_the_words_or_is_near_and_nothing_far_below(home: Path) -> None:

@@ -128,7 +128,7 @@ FAILED, MISUNDERSTOOD, INTERRUPTED = 1, 2, 130
         (MISUNDERSTOOD, ("add", "--no-infer", "x", "--timestamp", "soon"), "soon"),
         (MISUNDERSTOOD, ("search", "x", "--threshold", "2"), "threshold is 2.0"),
         (MISUNDERSTOOD, ("search", "x", "--filters", '{"a": {"near": 1}}'), "near"),
-        (MISUNDERSTOOD, ("config", "get", "colour"), "Unknown setting 'colour'. Allowed: db, user"),
+        (MISUNDERSTOOD, ("config", "get", "colour"), "Unknown setting 'colour' in the call"),
         (MISUNDERSTOOD, ("config", "set", "colour", "red"), "Unknown setting 'colour' in the call"),
         (MISUNDERSTOOD, ("config", "set", "top_k", "many"), "top_k = 'many'"),
         (MISUNDERSTOOD, ("config", "unset", "colour"), "Unknown setting 'colour'"),
@@ -148,7 +148,7 @@ def test_an_error_is_one_line_on_stderr_and_its_code_tells_which_kind(
     damaged = tmp_path / "damaged.json"
     damaged.write_text('{"neither": "nor"}')
     result = run(*(str(damaged) if a == "{damaged}" else a for a in args), code=code)
-    *_, last = result.stderr.splitlines()
+    (last,) = result.stderr.splitlines()
     assert result.stdout == "" and last.startswith("Error: ") and message in last
 
 
@@ -218,9 +218,19 @@ main()
 """
 
 
+SLOWLY = """
+import threading, time
+def start(thread, begin=threading.Thread.start):
+    begin(thread)
+    time.sleep(0.3)  # as on a busy computer
+threading.Thread.start = start
+"""
+
+
 @pytest.mark.usefixtures("store")
-def test_ctrl_c_while_c_calls_back_is_not_lost() -> None:
-    command = [sys.executable, "-c", LOGGED]
+@pytest.mark.parametrize("before", ["", SLOWLY])
+def test_ctrl_c_while_c_calls_back_is_not_lost(before: str) -> None:
+    command = [sys.executable, "-c", before + LOGGED]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (INTERRUPTED, "", "")
 
@@ -347,6 +357,30 @@ def test_a_command_that_fails_before_it_writes_leaves_no_store(
         words = command.format(damaged=damaged, taken=taken.getsockname()[1]).split()
         run(*words, code=code)
     assert list(home.glob("*.db*")) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX locks")
+def test_a_store_that_this_process_has_open_keeps_its_locks(home: Path) -> None:
+    path = home / "memory.db"
+    alone = "import sqlite3, sys; sqlite3.connect(sys.argv[1], 0).executescript("
+    alone += "'PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE')"
+    with Memory(path) as memory:
+        remove_unwritten(path)
+        command = [sys.executable, "-c", alone, str(path)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert "database is locked" in done.stderr
+        assert not memory.get_all(user_id="ana")
+
+
+def test_a_removed_store_leaves_no_log_even_if_it_is_interrupted(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, gone = home / "memory.db", list[str]()
+    with Memory(path):
+        pass
+    monkeypatch.setattr(Path, "unlink", lambda file, **_: gone.append(file.name))
+    remove_unwritten(path)
+    assert gone == ["memory.db-wal", "memory.db-shm", "memory.db"]
 
 
 def test_a_store_that_another_connection_uses_or_that_was_written_to_stays(home: Path) -> None:

@@ -12,7 +12,9 @@ from memorykit import quick
 from serverkit import HI, Running, running
 
 from edgemem import Memory
+from edgemem.results import Entity
 from edgemem.server import memories
+from edgemem.store.rows import NewRelation
 
 SECRET = "The party is at the Lamplighter."
 ROUTES = sorted(
@@ -31,11 +33,14 @@ OF_MAYA = [{"user_id": "maya"}, {"agent_id": "shop"}, {"user_id": "tom", "run_id
 
 @pytest.fixture
 def memory() -> Iterator[Memory]:
-    """Tom has a photo with words, Maya has words."""
+    """Tom has a photo with words and a relation, Maya has words."""
     with quick(engine=FakeEngine()) as opened:
         photo = part(saved(drawn((80, 60))))
         said = {"role": "user", "content": [{"type": "text", "text": SECRET}, photo]}
-        opened.add(said, user_id="tom", infer=False)
+        (item, *_) = opened.add(said, user_id="tom", infer=False)
+        works = NewRelation(Entity("Tom", "person"), "works_at", Entity("Lamplighter", "place"))
+        with opened.store.transaction() as tx:
+            tx.set_relations(item.id, [works], 1)
         opened.add("Is there a party?", user_id="maya", infer=False)
         yield opened
 
@@ -106,6 +111,8 @@ def test_no_other_route_gives_or_takes_what_is_of_somebody_else(
     takes_none = path in ("/reset", "/inspect/overview", "/inspect/pending", "/inspect/receipts")
     assert status == (400 if takes_none else 200), told
     assert "Lamplighter" not in told
+    if path.endswith(("/relations", "/entities")):
+        assert "Lamplighter" in call(server, memory, method, path, "?user_id=tom")[1]
     assert [row for row in stored(memory) if row.get("user_id") == "tom"] == toms
 
 
@@ -128,6 +135,31 @@ def test_a_field_that_comes_twice_is_refused(server: Running) -> None:
     ):
         status, _, told = server.call("POST", f"/search{query}", body)
         assert status == 400 and "user_id is 'tom'; it was given before" in told["detail"]
+    twice = "/search?user_id=tom&user_id=tom"
+    assert server.ok("POST", twice, {"query": "party", "user_id": "tom"})["results"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "told"),
+    [
+        ("GET", "/inspect/memories", {"after": 5}, "after is 5; give it in the query"),
+        ("GET", "/inspect/entities", {"user_id": {"a": 1}}, "user_id is {'a': 1}; it must be text"),
+        ("GET", "/memories?user_id=tom", {"top_k": 1}, "top_k is 1; give it in the query"),
+        ("GET", "/relations?user_id=tom", {"include_invalid": True}, "give it in the query"),
+        ("DELETE", "/memories", {"user_id": 5}, "user_id is 5; it must be text"),
+        ("POST", "/search?user_id=tom&query=party", {}, "'party'; give it in the JSON body"),
+        ("POST", "/search?limit=1", {"query": "party", "limit": 1}, "give it in the JSON body"),
+        ("PUT", "/memories/x?text=hacked", {"text": "hacked"}, "give it in the JSON body"),
+        ("POST", "/inspect/erase?ids=x", {"ids": ["x"]}, "give it in the JSON body"),
+    ],
+)
+def test_a_field_in_the_wrong_place_or_an_id_that_is_no_text_is_refused(
+    server: Running, memory: Memory, method: str, path: str, body: dict[str, Any], told: str
+) -> None:
+    before = stored(memory)
+    status, _, found = server.call(method, path, body)
+    assert status == 400 and told in found["detail"]
+    assert stored(memory) == before
 
 
 def test_what_mem0s_and_openais_clients_send_beside_is_taken(server: Running) -> None:

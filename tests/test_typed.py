@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from clikit import Run
+from fake_engine import FakeEngine
+from serverkit import running
 
+import edgemem.server
 from edgemem.cli import output, typed
 from edgemem.memory import Memory
 from edgemem.results import Scope
@@ -57,6 +61,49 @@ def test_of_the_file_that_all_users_shared_each_gets_back_what_they_said(store: 
     assert shared.read_text() == "/why\n"
 
 
+def test_the_only_owner_of_memories_takes_over_the_file_that_all_users_shared(home: Path) -> None:
+    with Memory(home / "memory.db") as memory:
+        memory.add("Hello", user_id="tom", run_id="r1", infer=False)
+        removed = memory.add(SECRET, user_id="maya", infer=False)
+        memory.delete(removed[0].id)
+    with output.open_memory(None):
+        shared = typed._of_all_users()
+    shared.write_text(f"Hello\n{SECRET}\n/why\n")
+    assert before(MAYA) == [SECRET]
+    with Memory(home / "memory.db") as memory:
+        memory.erase_all(user_id="maya")
+    assert before(Scope("ana")) == []
+    assert before(TOM) == ["Hello", "/why"] and not shared.exists()
+
+
+def test_when_all_are_erased_the_file_that_all_users_shared_goes(run: Run, store: Path) -> None:
+    with output.open_memory(None):
+        shared = typed._of_all_users()
+    shared.write_text("/memories Lamplighter\n")
+    run("erase", "--all", "-y", "--user-id", "tom")
+    assert shared.read_text() == "/memories Lamplighter\n"
+    run("erase", "--all", "-y", "--user-id", "maya")
+    assert not shared.exists()
+
+
+def test_a_reset_by_the_server_removes_all_that_was_typed(run: Run, store: Path) -> None:
+    before(TOM, "/memories party")
+    before(MAYA, "/why")
+
+    def serve(memory: Memory, **given: Any) -> None:
+        with running(
+            memory, allow_reset=True, on_erase=given["on_erase"], on_reset=given["on_reset"]
+        ) as server:
+            server.ok("POST", "/reset")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Memory, "engine", FakeEngine())
+        patched.setattr(Memory, "index", None)
+        patched.setattr(edgemem.server, "serve", serve)
+        run("serve")
+    assert (before(TOM), before(MAYA)) == ([], [])
+
+
 def test_who_said_a_part_of_anothers_line_does_not_get_it(store: Path) -> None:
     with Memory(store) as memory:
         memory.add(["party", "yes"], user_id="maya", infer=False)
@@ -78,6 +125,23 @@ def test_erasing_all_of_a_user_erases_all_that_they_typed_and_nothing_of_others(
     run("erase", "--all", "-y", "--user-id", "maya")
     assert (before(MAYA), before(SHOP)) == ([], [])
     assert before(TOM) == [SECRET, "/memories party"]
+
+
+def test_a_store_in_memory_neither_reads_writes_nor_erases_what_was_typed(
+    run: Run, store: Path
+) -> None:
+    before(Scope("default"), SECRET)
+    before(TOM, "Hi")
+    (file := typed.shared_history()).write_text("My password is xyzzy.\n")
+    with output.open_memory(":memory:", create=True) as memory:
+        typed.of_user(memory, TOM)
+        assert (typed.typed_before(), typed.kept_files()) == ([], [])
+        typed.remember_typed("I am here.")
+        typed.forget_typed(["My password is xyzzy."])
+    run("erase", "--all", "-y", "--db", ":memory:")
+    run("erase", "--all", "-y", "--user-id", "tom", "--db", ":memory:")
+    assert file.read_text() == "My password is xyzzy.\n"
+    assert (before(Scope("default")), before(TOM)) == ([SECRET], ["Hi"])
 
 
 def test_what_is_erased_leaves_the_files_of_all_users(run: Run, store: Path) -> None:

@@ -570,7 +570,7 @@ def test_what_was_typed_moves_into_its_own_stores_vault_alone(
     run("vault", "unlock", "-y", "--db", str(work))
     assert traces(tmp_path, [b"secret of home"]) == set()
     assert typed_of(work) == ["a plan of work"]
-    assert typed_of(home) == ["a secret of home"]  # whose "/why" it was, nobody knows
+    assert typed_of(home) == [*["/why"] * shared, "a secret of home"]
 
 
 def test_another_plain_store_takes_the_shared_history_once_the_usual_one_is_a_vault(

@@ -14,6 +14,7 @@ import io
 import os
 import sys
 import threading
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -48,14 +49,25 @@ def _replace_closed_streams() -> None:
 
 
 def _interrupt_later(lost: UnraisableHookArgs) -> None:
-    """Repeats a Ctrl-C that came where Python drops it: in llama.cpp's log, a callback from C."""
+    """Repeats a Ctrl-C that came where Python drops it: in llama.cpp's log, a callback from C.
+
+    The repeated one must not come before this has ended, as Python would drop it here too.
+    """
     if not issubclass(lost.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(lost)
         return
-    again = threading.Timer(_AGAIN_S, _thread.interrupt_main)
-    again.daemon = True
-    with suppress(RuntimeError):  # the program is ending
-        again.start()
+    ended = False
+
+    def again() -> None:
+        while True:
+            time.sleep(_AGAIN_S)
+            if ended:
+                break
+        _thread.interrupt_main()
+
+    with suppress(RuntimeError, KeyboardInterrupt):  # the program is ending; one more came
+        threading.Thread(target=again, daemon=True).start()
+    ended = True
 
 
 def _choose_encoding() -> None:

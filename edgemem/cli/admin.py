@@ -16,13 +16,14 @@ from edgemem.cli import output as ui
 from edgemem.config import (
     NO_MODEL,
     Settings,
+    check_key,
     config_file,
     load_settings,
     set_value,
     unset_value,
     variable,
 )
-from edgemem.errors import EdgememError, InputError, MemoryBudgetExceeded, ModelError, StoreCorrupt
+from edgemem.errors import EdgememError, MemoryBudgetExceeded, ModelError, StoreCorrupt
 from edgemem.results import Aligned
 
 if TYPE_CHECKING:
@@ -380,10 +381,8 @@ def config_show() -> None:
 @ui.json_option
 def config_get(key: str) -> None:
     """Print one setting."""
-    values = load_settings().to_dict()
-    if key not in values:
-        raise InputError(f"Unknown setting {key!r}. Allowed: {', '.join(values)}.")
-    value = values[key]
+    check_key(key)
+    value = load_settings().to_dict()[key]
     shown = "" if value is None else str(value)
     ui.print_rows([{"key": key, "value": value}], [shown])
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -307,8 +308,11 @@ class _Session:
             if not self.listed:
                 return
             if more := len(named - {item.id for item in self.listed}):
-                command = " ".join(["edgemem erase --matching", repr(what), *ui.given_options()])
-                ui.note(f"{ui.plural(more, 'memory')} more: {command}")
+                told = f"{ui.plural(more, 'memory')} more"
+                if self.memory.store.path is not None:  # no other command reads one in memory
+                    options = " ".join([shlex.quote(what), *ui.given_options(self.memory)])
+                    told += f": edgemem erase --matching {options}"
+                ui.note(told)
             chosen = self.pick(self.ask("Which of these (numbers; Enter for none)? "))
         if not chosen:
             ui.note("Nothing was erased.")

@@ -337,6 +337,8 @@ def erase(
         typed.forget_typed(said, Scope(**scope) if everything else None)
         with ui.working("Erasing …"):
             gone = memory.erase_all(**scope) if everything else memory.erase(ids)
+        if everything:
+            typed.forget_shared(memory)
     none = f"{ui.plural(len(said), 'turn')} erased; no" if said else "No"
     ui.print_result(gone.to_dict(), gone, f"{none} memories of {ui.who(scope)}.")
 

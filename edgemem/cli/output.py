@@ -49,7 +49,6 @@ __all__ = [
     "minute",
     "model_option",
     "model_settings",
-    "no_memory",
     "note",
     "oldest_first",
     "one_line",
@@ -260,10 +259,14 @@ def _keep_given(scope: Mapping[str, Any]) -> None:
     click.get_current_context().meta[_GIVEN] = scope_of(**scope)
 
 
-def given_options() -> list[str]:
-    """Returns the ids that the options gave, as options for another command."""
+def given_options(memory: Memory) -> list[str]:
+    """Returns options with which another command reads this store and keeps to the ids given."""
+    from edgemem.store.database import resolved
+
     given = asdict(click.get_current_context().meta[_GIVEN])
     named = {f"--{name.replace('_', '-')}": id for name, id in given.items() if id is not None}
+    if (file := memory.store.path) is not None and file != resolved(memory.settings.db):
+        named["--db"] = str(file)
     return [shlex.quote(word) for pair in named.items() for word in pair]
 
 
@@ -514,40 +517,33 @@ def change_line(change: Change) -> str:
 # -- erasing ---------------------------------------------------------------------------------------
 
 
-def no_memory(memory: Memory, memory_id: str) -> StoreError:
-    """Returns the error for an id without a memory, or with a deleted one."""
-    if memory.store.get([memory_id], include_deleted=True):
-        return StoreError(
-            f"The memory {memory_id!r} was deleted. `edgemem history {memory_id}` shows what it "
-            f"said; `edgemem erase {memory_id}` removes it for good."
-        )
-    return StoreError(
-        f"There is no memory {memory_id!r}. `edgemem list` and `edgemem search` show the ids."
-    )
-
-
 def existing(memory: Memory, memory_id: str, *, deleted: bool = False) -> MemoryItem:
     """Returns a memory, with `deleted` also a deleted one. Raises StoreError if there is none.
 
     One that is not of the ids given as options counts as none. A default user is not given.
     """
-    item = memory.store.get([memory_id], include_deleted=True).get(memory_id)
-    item = _owned(memory, memory_id, item)
-    if not deleted and memory.get(memory_id) is None:
-        raise no_memory(memory, memory_id)
-    return item
+    item = memory.store.get([memory_id], include_deleted=deleted).get(memory_id)
+    return _owned(memory, memory_id, item)
 
 
 def _owned(memory: Memory, memory_id: str, item: MemoryItem | None) -> MemoryItem:
     given: Scope = click.get_current_context().meta[_GIVEN]
-    if given != Scope() and (item is None or not given.has(item)):
+    if item is not None and given.has(item):
+        return item
+    gone = memory.store.get([memory_id], include_deleted=True).get(memory_id)
+    if gone is not None and given.has(gone):
+        raise StoreError(
+            f"The memory {memory_id!r} was deleted. `edgemem history {memory_id}` shows what it "
+            f"said; `edgemem erase {memory_id}` removes it for good."
+        )
+    if given != Scope():
         raise StoreError(
             f"There is no memory {memory_id!r} of {who(asdict(given))}. `edgemem list` and "
             "`edgemem search` with the same options show the ids."
         )
-    if item is None:
-        raise no_memory(memory, memory_id)
-    return item
+    raise StoreError(
+        f"There is no memory {memory_id!r}. `edgemem list` and `edgemem search` show the ids."
+    )
 
 
 def erase_preview(memory: Memory, ids: Sequence[str], *, shown: bool = True) -> list[str]:

@@ -1,7 +1,8 @@
 """What was typed at the prompt of `edgemem chat`: a file of lines for each store and user in it.
 
 Knows these files alone. Those of a vault are sealed line by line. An earlier version had one file
-for all users of a store. Nobody is shown it, but each takes out of it what was said as theirs.
+for all users of a store. The only owner of its memories takes that over. Of several, each takes out
+of it what was said as theirs, and nobody is shown the rest.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from edgemem.vault import Vault
 
 __all__ = [
+    "forget_all_typed",
+    "forget_shared",
     "forget_typed",
     "history_file",
     "kept_files",
@@ -44,26 +47,37 @@ __all__ = [
 
 MOST_LINES = 1000
 _BREAK = "\u2028"  # Unicode's line separator stands for a line break within an input
+_in_memory = False  # whether the open store lies in no file: what is typed there is kept nowhere
 _store: Path | None = None  # the file of the open store, and its vault
 _vault: Vault | None = None
 _whose: Scope | None = None
 
 
 def of_store(store: Store) -> None:
-    """Makes the history of this store the one that all other functions use."""
-    global _store, _vault, _whose
+    """Makes the history of this store the one that all other functions use.
+
+    A store in memory has none: the others then find nothing, keep nothing and remove nothing.
+    """
+    global _in_memory, _store, _vault, _whose
+    _in_memory = store.path is None
     _store, _vault, _whose = store.path, store.vault, None
 
 
 def of_user(memory: Memory, whose: Scope) -> None:
     """Makes the history of this user, agent or run in the open store the one that is used.
 
-    A new one takes from the file that all users of the store shared exactly what these said.
+    A new one takes over the file that all users of the store shared, if all that the store holds is
+    of these, and else exactly the lines of it that these said.
     """
     global _whose
     _whose = whose
+    if _in_memory:
+        return
     old = _of_all_users()
     if not old.exists() or history_file().exists():
+        return
+    if _held(memory) == _held(memory, whose) > 0:
+        old.rename(history_file())
         return
     turns = memory.store.recent_turns(whose, limit=None)
     said = {spaced(turn.content) for turn in turns if turn.role == "user"}
@@ -72,6 +86,17 @@ def of_user(memory: Memory, whose: Scope) -> None:
     if own:
         _add(history_file(), own)
         _write_typed(old, [line for line in lines if line not in own])
+
+
+def _held(memory: Memory, whose: Scope | None = None) -> int:
+    """Returns how many memories and turns a store holds of these, also deleted ones.
+
+    whose: None means everybody.
+    """
+    from edgemem.store.writing import all_of
+
+    with memory.store.snapshot() as connection:
+        return sum(map(len, all_of(connection, whose or Scope())))
 
 
 def history_file() -> Path:
@@ -94,10 +119,12 @@ def kept_files(whose: Scope | None = None) -> list[Path]:
 
     whose: only the files of these; an id that is None stands for any.
     """
+    if _in_memory:
+        return []
     old = _of_all_users()
     if whose is None:
         return [file for file in (old, *old.parent.glob(f"{old.name}.*")) if file.exists()]
-    pattern = _file_of(*("" if id is None else id for id in astuple(whose))).name
+    pattern = _file_of(*astuple(whose)).name
     return [*old.parent.glob(pattern.replace(".-", ".*"))]
 
 
@@ -128,13 +155,11 @@ def shared_history() -> Path:
 
 def move_typed(store: Path, old: Vault | None, new: Vault | None) -> None:
     """Moves a store's histories into its vault or out of it, and overwrites the old files."""
-    global _store, _vault
-    _store, _vault = store, old
+    global _in_memory, _store, _vault
+    _in_memory, _store, _vault = False, store, old
     before = _of_all_users().name
     moved = {file.name.removeprefix(before): _typed_lines(file) for file in kept_files()}
-    for file in kept_files():
-        _write_typed(file, [])
-        file.unlink()
+    _remove(kept_files())
     _vault = new
     after = _of_all_users()
     for end, lines in moved.items():
@@ -151,6 +176,8 @@ def _kept(file: Path, line: str) -> str:
 
 def typed_before() -> list[str]:
     """Returns the last MOST_LINES inputs, oldest first. Shortens a file of twice as many."""
+    if _in_memory:
+        return []
     lines = _typed_lines(history_file())
     if len(lines) > 2 * MOST_LINES:
         _write_typed(history_file(), lines[-MOST_LINES:])
@@ -159,6 +186,8 @@ def typed_before() -> list[str]:
 
 def remember_typed(text: str) -> None:
     """Adds an input to the history file. A failed write is ignored."""
+    if _in_memory:
+        return
     with suppress(OSError, UnicodeEncodeError):
         _add(history_file(), [_BREAK.join(text.splitlines())])
 
@@ -175,12 +204,29 @@ def forget_typed(texts: Iterable[str], whose: Scope | None = None) -> None:
 
     whose: also removes all that these users, agents or runs typed.
     """
+    if _in_memory:
+        return
     texts = list(texts)
-    for file in kept_files(whose) if whose is not None else ():
-        _write_typed(file, [])
-        file.unlink()
+    _remove(kept_files(whose) if whose is not None else ())
     for file in (*kept_files(), shared_history()):
         _taken(file, texts)
+
+
+def forget_all_typed() -> None:
+    """Removes all histories of the store."""
+    _remove(kept_files())
+
+
+def forget_shared(memory: Memory) -> None:
+    """Removes the file that all users of a store shared, if nothing of anybody is left in it."""
+    if not _in_memory and _held(memory) == 0 and (old := _of_all_users()).exists():
+        _remove([old])
+
+
+def _remove(files: Iterable[Path]) -> None:
+    for file in files:
+        _write_typed(file, [])
+        file.unlink()
 
 
 def take_shared(memory: Memory) -> None:

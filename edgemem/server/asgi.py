@@ -31,8 +31,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from edgemem.config import WrongValue, config_dir, ip_address
-from edgemem.errors import ConfigError, EdgememError
+from edgemem.config import config_dir, ip_address
+from edgemem.errors import ConfigError, EdgememError, WrongValue
 from edgemem.memory import Memory
 from edgemem.server import memories, openai_api
 from edgemem.server.service import Limits, Refusal, Service, refusal_of, service_of
@@ -50,18 +50,26 @@ def app(
     anywhere: bool = False,
     allow_reset: bool = False,
     on_erase: Callable[[Iterable[str]], None] = lambda texts: None,
+    on_reset: Callable[[], None] = lambda: None,
 ) -> Starlette:
     """Returns an ASGI application on a Memory, which the caller closes.
 
     token: required by every route but /healthz and the inspector's own files; None means the token
     of `edgemem serve`. hosts, anywhere: see `host_allowed`. allow_reset: whether POST /reset may
     erase everything. on_erase: called before the inspector or a reset erases turns, with their
-    texts, so that copies elsewhere can be erased too.
+    texts, so that copies elsewhere can be erased too. on_reset: called before a reset, for
+    what else is kept of the store.
     An application that is mounted in another gets no lifespan events: call `.state.service.close()`
     at its end. Slow clients are cut off by `protocol`, which another server must be given.
     Raises ConfigError if the token cannot be read or made.
     """
-    service = Service(memory, limits or Limits(), allow_reset=allow_reset, on_erase=on_erase)
+    service = Service(
+        memory,
+        limits or Limits(),
+        allow_reset=allow_reset,
+        on_erase=on_erase,
+        on_reset=on_reset,
+    )
     routes = [
         Route("/healthz", _healthz),
         Route("/metrics", _metrics),
@@ -332,6 +340,7 @@ def serve(
     hosts: Collection[str] = (),
     allow_reset: bool = False,
     on_erase: Callable[[Iterable[str]], None] = lambda texts: None,
+    on_reset: Callable[[], None] = lambda: None,
     limits: Limits | None = None,
     on_ready: Callable[[str], None] = lambda url: None,
 ) -> None:
@@ -339,8 +348,9 @@ def serve(
 
     host: any but a loopback address needs tls_cert and tls_key (PEM files), or insecure=True on a
     network that nobody else can read. port: 0 takes a free one. on_ready: called with the URL once
-    the server listens. token, hosts, allow_reset, on_erase: see `app`. At the end, running requests
-    have limits.drain_s to finish. Raises ConfigError if the server must not or cannot listen there.
+    the server listens. token, hosts, allow_reset, on_erase, on_reset: see `app`. At the end,
+    running requests have limits.drain_s to finish. Raises ConfigError if the server must not or
+    cannot listen there.
     """
     limits = limits or Limits()
     require_safe(host, tls_cert, tls_key, insecure=insecure)
@@ -353,6 +363,7 @@ def serve(
         anywhere=not is_loopback(host),
         allow_reset=allow_reset,
         on_erase=on_erase,
+        on_reset=on_reset,
     )
     config = uvicorn.Config(
         asgi,

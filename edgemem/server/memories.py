@@ -75,20 +75,27 @@ def _store_route(method: str, path: str, *fields: str) -> Callable[[Ask], Ask]:
 async def _given(request: Request, *fields: str) -> dict[str, Any]:
     """Returns the fields of the query, of the JSON body (null counts as absent) and of the path.
 
-    Raises Refusal on a field that is not in `fields`, or that comes twice.
+    POST and PUT take them from the body, GET and DELETE from the query; the other place may hold
+    ids alone. Raises Refusal on a field that is not in `fields`, in the wrong place, or that comes
+    twice with two values.
     """
-    pairs: list[tuple[str, Any]] = request.query_params.multi_items()
-    if (request.method in ("POST", "PUT") and fields) or await request.body():
+    right = "JSON body" if request.method in ("POST", "PUT") else "query"
+    pairs: list[tuple[str, str, Any]] = [
+        ("query", name, value) for name, value in request.query_params.multi_items()
+    ]
+    if (right == "JSON body" and fields) or await request.body():
         body = await json_object(request)
-        pairs += [(name, value) for name, value in body.items() if value is not None]
+        pairs += [("JSON body", name, value) for name, value in body.items() if value is not None]
     given: dict[str, Any] = {}
-    for name, value in pairs:
+    for place, name, value in pairs:
         if name not in fields:
             allowed = f"give {', '.join(fields)} alone" if fields else "this call takes no fields"
             raise wrong(name, value, allowed)
-        if name in given:
+        if place != right and name not in _IDS:
+            raise wrong(name, value, f"give it in the {right}")
+        if given.setdefault(name, value) != value:
             raise wrong(name, value, "it was given before; give it once")
-        given[name] = value
+    _scope(given, needed=False)  # each id must be text
     return {**given, **request.path_params}
 
 
@@ -244,6 +251,7 @@ async def _reset(request: Request) -> Response:
 
     def reset() -> None:
         service.on_erase([turn.content for turn in service.memory.store.recent_turns(limit=None)])
+        service.on_reset()
         service.memory.reset()
 
     await service.in_thread(reset)

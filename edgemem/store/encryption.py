@@ -90,13 +90,14 @@ def remove_unwritten(file: Path) -> None:
     """
     name = str(file)
     with suppress(StoreError, OSError), sqlite_errors(name):
-        if not is_plain(file) or any(store.path == file for store in OPEN):
+        # First, as reading a file that this process has open would end SQLite's locks on it.
+        if any(store.path == file for store in OPEN) or not is_plain(file):
             return
         with closing(open_file(name, 0.0, None)) as alone:
             alone.execute("PRAGMA locking_mode = EXCLUSIVE")
             alone.execute("BEGIN EXCLUSIVE")  # refused while any other connection is open
             if generation(alone) == 0:
-                for suffix in ("", "-wal", "-shm"):
+                for suffix in ("-wal", "-shm", ""):  # no log outlives its store
                     _beside(file, suffix).unlink(missing_ok=True)
 
 
