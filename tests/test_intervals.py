@@ -207,6 +207,9 @@ def test_the_bench_scores_the_answer_without_what_stands_below() -> None:
         ("How old is my aunt Rosa now?", {"aunt", "rosa"}),
         ("how old am i", {"i"}),
         ("wait how old am i again lol", {"i"}),
+        ("What is my age?", {"i"}),
+        ("whats my age again", {"i"}),
+        ("What is my dad's age?", {"dad"}),
         ("whats mias age", {"mia"}),
         ("Mia's age, please?", {"mia"}),
         ("What age is my dad", {"dad"}),
@@ -249,6 +252,12 @@ def test_a_question_for_a_present_age_names_whose(question: str, whom: set[str] 
         ("I was 38 last Saturday", "i", "38"),
         ("Au pair starts Monday. Freja, 20, from Aarhus.", "freja", "20 or 21"),
         ("My father-in-law, Alasdair (b. 1948), is here.", "alasdair", "77 or 78"),
+        ("I was born in Leeds in 1990", "i", "35 or 36"),
+        ("My age is 34", "i", "34 or 35"),
+        ("Tom just turned 30", "tom", "30 or 31"),
+        ("Ella from work turned 30 on 3 January 2026", "ella", "30"),
+        ("Mia was at the zoo with us, she is 7", "mia", "7 or 8"),
+        ("The car is 12 years old and Mia is 7.", "car", "12 or 13"),
     ],
 )
 def test_an_age_is_counted_from_when_it_was_told(told: str, whom: str, age: str) -> None:
@@ -269,12 +278,79 @@ def test_an_age_is_counted_from_when_it_was_told(told: str, whom: str, age: str)
         ("mia from work turned 30 today", "i"),
         ("Mia and I rattle about in a house which was built in 1908.", "mia"),
         ("We live at number 30 and Mia is at school.", "mia"),
-        ("Mia is 999", "tom"),
         ("I'm thirty-four", "ana"),
+        ("Mia is 999", "mia"),
+        ("I am 999", "i"),
+        ("When I'm 64 I will stop", "i"),
+        ("When Mia turned 7 we moved", "mia"),
+        ("Is Tom 40?", "tom"),
+        ("Tom came 3rd on Sunday", "tom"),
+        ("Tom was 12 years old.", "tom"),
+        ("Tom's daughter is 12", "daughter"),
+        ("Tom is 3 on my list", "tom"),
+        ("Mia and Tom are 7 and 9", "tom"),
     ],
 )
 def test_what_tells_of_another_or_of_no_age_gives_none(told: str, whom: str) -> None:
     assert births(told, "2026-01-05T10:00:00", {*whom.split()}) == []
+
+
+@pytest.mark.parametrize(
+    ("told", "whom"),
+    [
+        ("My car is 12 years old", "i"),
+        ("The car is 12 years old I think", "i"),
+        ("I have a dog that is 12 years old", "i"),
+        ("My 12-year-old and I went out", "i"),
+        ("My 12-year-old car broke down", "i"),
+        ("My shoe size is 42", "i"),
+        ("My blood pressure is 120", "i"),
+        ("My locker is 42", "i"),
+        ("Tom's house was built in 1950", "tom"),
+        ("Tom built a shed in 2020", "tom"),
+        ("Tom's room is 12", "tom"),
+        ("Tom's temperature is 39", "tom"),
+        ("Tom's 12-year-old car broke down", "tom"),
+        ("Tom has a dog, he is 12", "tom"),
+        ("Tom says she is 12", "tom"),
+        ("My shoe size is 42 and Mia's is 37", "mia"),
+    ],
+)
+def test_the_age_of_a_thing_or_a_number_is_nobodys_age(told: str, whom: str) -> None:
+    assert births(told, "2026-01-05T10:00:00", {whom}) == []
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "We bought Tom's birthday present in 2023.",
+        "Tom's birthday in 2023 was fun",
+        "Tom's birthday party was on 3 May 2025",
+        "For Tom's 40th birthday we went to Rome",
+        "Tom was born in Leeds and moved here in 2010",
+        "Tom was born on 3 May",
+    ],
+)
+def test_the_day_of_something_else_is_no_day_of_birth(told: str) -> None:
+    assert births(told, "2026-06-05T10:00:00", {"tom"}) == []
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "My grandpa was born in 1930 and died in 2001.",
+        "My late grandpa was born in 1930.",
+        "Grandpa would've been 90 this year, he was born in 1930",
+        "Grandpa was born in 1930. He passed away last week.",
+    ],
+)
+def test_the_dead_have_no_present_age(told: str) -> None:
+    with quick() as memory:
+        for text in ("My grandpa was born in 1930.", told):
+            memory.add(text, user_id="me", timestamp="2026-01-05T10:00:00+00:00", infer=False)
+        question = "How old is my grandpa?"
+        hits = memory.search(question, user_id="me")
+        assert aged(memory, hits, question, NOW) is None
 
 
 @given(st.text(), st.text(), st.dates())
@@ -289,6 +365,7 @@ AGES = [
     ("2026-02-10", "Our cat Pepper is 4 now."),
     ("2025-03-30", "Jo's niece Ella is 5."),
     ("2025-08-09", "Ella from work turned 30 today."),
+    ("2027-02-28", "My grandma was born in 1940."),
 ]
 
 
@@ -300,6 +377,7 @@ AGES = [
         ("How old is my cat?", "2026-03-01", None),  # the model quotes what was told lately
         ("How old is Ella?", "2027-03-01", None),  # one of two
         ("How old is Jonas?", "2027-03-01", None),
+        ("How old is my grandma?", "2027-03-01", "86 or 87"),
     ],
 )
 def test_a_chat_tells_how_old_somebody_is_by_now(

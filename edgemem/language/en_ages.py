@@ -19,19 +19,21 @@ from edgemem.language.en import (
     NUMBER_WORDS,
     STOP_WORDS,
     content_words,
+    is_question,
     same_word,
     sentences,
     words,
 )
-from edgemem.language.en_calendar import DAYS, MONTHS
+from edgemem.language.en_calendar import A_MONTH, DAYS, MONTHS
 from edgemem.language.en_dates import earlier
 from edgemem.language.en_days import told_days
 from edgemem.language.en_plain import plain
 from edgemem.language.en_when import counted
 
-__all__ = ["Birth", "age_text", "births", "whose_age"]
+__all__ = ["Birth", "age_text", "births", "tells_of_death", "whose_age"]
 
-_NEAR, _FAR = 16, 60  # characters between a name and the year a house was built, or an age
+_FAR = 60  # characters between a name and an age
+_OLDEST = 120
 _LONGEST = 200  # characters of a question
 _ASKED = re.compile(
     r"\bhow old(?: is| are| am|['’]s| would| must| has| have| does that make) (?P<a>.+)"
@@ -52,22 +54,34 @@ _N = (
     rf"(?P<n>\d{{1,3}}|(?:{'|'.join(_TENS)})(?:[- ](?:{'|'.join(NUMBER_WORDS[:9])})\b)?"
     rf"|{'|'.join(_COUNTS)})"
 )
-_UNIT = r"(?P<unit>year|yr|month|week|day)s?"
-_THINGS = "year|yr|month|week|day|people|minute|hour|pound|euro|dollar"
-_ENDS = r"(?=\W*(?:\Z|[.,;:!?()…]|(?:and|but|now|today|so|already|tomorrow|this|on|in|next)\b))"
+_UNIT = r"(?:(?P<unit>year|month|week|day)|yr)s?"
+_AND_MORE = rf"(?!,? (?:and |or )?(?:\d|(?:{'|'.join(NUMBER_WORDS)})\b))"
+_STOP = r"\Z|[.,;:!?()…](?!\d)|(?:and|but|now|today|so|already)\b"
+_ENDS = rf"{_AND_MORE}(?=\W*(?:{_STOP}))"
+_WHEN = r"(?:on|at|in|this|next|last|tomorrow|today|yesterday)\b"
 _NTH = r"(?:st|nd|rd|th)"
+_BIRTHPLACE = (
+    r"(?:(?!,? (?:and|but|when|since|before|after|until|while|around|about|moved|came|left)\b"
+    r"|[,;] (?:i|we|s?he|they|it|who|which|my|\w+ed)\b).){0,40}"
+)
+"""What follows "born" up to another event: "born in Leeds, moved in 2010"."""
 _BORN = re.compile(
-    r"\b(?:born|whelped|built|d\.?o\.?b|date of birth|birth ?date)\b(?P<rest>.{0,40})",
+    r"(?:\b(?:born|d\.?o\.?b|date of birth|birth ?date)\b"
+    rf"|(?:,|\b(?:was|were|been)) (?:built|whelped)\b)(?P<rest>{_BIRTHPLACE})",
     re.I,
 )
 _BORN_SHORT = re.compile(r"\(b\.")
-_BIRTHDAY = re.compile(r"\b(?:birthday|bday)\b(?=.{0,40}\b(?:19|20)\d\d\b)(?P<rest>.{0,40})", re.I)
-_NO_AGE = rf"(?![\w-]| ?[%:.]\d| (?:{_THINGS})s?\b(?! old))"
-_ON_A_DAY = r"(?= [\w-]+ (?:on|next|last|this|tomorrow|today|yesterday)\b)"
+_BIRTHDAY = re.compile(
+    r"\b(?:birthday|bday)(?: is\b|['’]s\b|[:,=]| \()"
+    rf"(?P<rest>\W*(?:on |the )*(?:\d|(?:{A_MONTH})\b).{{0,30}})",
+    re.I,
+)
 _TURNS = re.compile(
-    r"\b(?:turn(?P<past>ed)?(?:s|ing)?|(?:will|['’]ll|gonna|going to) be"
-    rf"|(?:is|am|was|are|s?hes|['’](?:s|m|re)){_ON_A_DAY}) {_N}{_NO_AGE}"
-    rf"|\b(?P<nth>\d{{1,3}}){_NTH}(?= (?:birthday|bday|is|was|on)\b)",
+    r"\b(?:(?P<turns>turn(?P<past>ed)?(?:s|ing)?|(?:will|['’]ll|gonna|going to) be)"
+    rf"|(?:is|am|was|are|s?hes|['’](?:s|m|re))(?= [\w-]+ {_WHEN})) {_N}{_AND_MORE}"
+    rf"(?=\W*(?:{_STOP}|{_WHEN}|(?:over|an?|two|years? old)\b))"
+    rf"|(?:(?<=s )|(?<=\bmy ))(?P<nth>\d{{1,3}}){_NTH}"
+    rf"(?= (?:(?:birthday|bday)(?: is| was)?|is|was) (?:{_WHEN}|\d))",
     re.I,
 )
 _IS = re.compile(
@@ -77,23 +91,53 @@ _IS = re.compile(
     r"|(?<=\w )\((?P<aged>\d{1,2})\)|(?<=[A-Z]\w), (?P<beside>\d{1,2})(?=[,.;])",
     re.I,
 )
+_ENDED = re.compile(_ENDS, re.I)
+_ADJECTIVE = re.compile(r"(?:year|yr|month|week|day)[- ]?old\Z", re.I)  # "my 12-year-old"
+_NOT_SO = re.compile(
+    r"\b(?:when|since|before|after|until|till|once|if|unless|wish)\b[^,;]*\Z|\b(?:was|were|been)\s*\Z",
+    re.I,
+)
+"""Before an age that is none of today: "when I'm 64", "he was 12 years old"."""
+_DEAD = re.compile(
+    r"\b(?:died|dead|death|deceased|buried|funeral|rest in peace|rip|put to sleep|been gone"
+    r"|(?:my|our|his|her|their|the) late|would(?: have|['’]?ve) been|would be \d"
+    rf"|passed (?:away|on|last|this|(?:{'|'.join(DAYS)})\b))\b",
+    re.I,
+)
+_BESIDE = (
+    r"(?:[\s,:(]|['’]?(?:s|m|re|ve)\b|\b(?:is|am|are|was|were|be|been|being|have|has|had|having|just"
+    r"|only|now|already|finally|also|who|which|age|i \w+ with|(?:from|at|in) \w+)\b)*"
+)
+_TO_SPEAKER = re.compile(_BESIDE, re.I)
+_TO_OTHER = re.compile(
+    r"(?:(?:(?!\b(?:an?|says?|said|thinks?|thought|tells?|told|asked|knows?)\b).)*"
+    rf"\b(?:s?he|they)(?:s|re)?\b)?{_BESIDE}",
+    re.I | re.S,
+)
+"""What may lie between a name and an age. Any other word may be what has the age: "Tom's car is
+12", "Tom says she is 12"."""
 _YEAR = re.compile(r"\b(?:1[89]|20)\d\d\b")
+_MONTH = re.compile(rf"\b(?:{A_MONTH})\b", re.I)
 _MENTION = re.compile(rf"\b(?:(?P<own>i|my)|(?P<kin>{KIN})|(?P<word>\w+))\b", re.I)
 _POSSESSIVE = re.compile(r"['’]s?\s+")
 _APART = re.compile(r"[\s,(:]*(?:(?:the|is|are|called|named)[\s,]+){0,3}")
 """What may lie between the names of one person: "my daughter, Mia"."""
 _PRONOUN = re.compile(r"\b(?:he|she|they|it)\b", re.I)
 _SPEAKER = frozenset(("i", "my"))
-_SPEAKER_IN = re.compile(r"(?:i|me)\b", re.I).match
+_SPEAKER_IN = re.compile(r"^(?:i|me)\b|\bmy(?: own| current| present)?\Z", re.I).search
 _IN_MONTHS, _IN_WEEKS = 2, 60  # years, days below which an age is told in months, in weeks
 _NO_NAMES = frozenset(map(str.lower, (*MONTHS, *DAYS))) | STOP_WORDS
 
 
 class Birth(NamedTuple):
-    """The first and the last day on which somebody may have been born, by what was told."""
+    """The first and the last day on which somebody may have been born, by what was told.
+
+    of_age: whether an age was told, and no day or year of birth.
+    """
 
     first: date
     last: date
+    of_age: bool = False
 
 
 def whose_age(question: str) -> set[str] | None:
@@ -122,44 +166,64 @@ def births(text: str, said_at: str, asked: set[str]) -> list[Birth]:
     asked: the words for that one, as `whose_age` gives them.
 
     >>> births("My aunt Rosa was born on 3 May 1961.", "2026-01-05T10:00:00", {"rosa"})
-    [Birth(first=datetime.date(1961, 5, 3), last=datetime.date(1961, 5, 3))]
+    [Birth(first=datetime.date(1961, 5, 3), last=datetime.date(1961, 5, 3), of_age=False)]
     """
-    asked = asked - _SPEAKER
+    said = datetime.fromisoformat(said_at).date()
     found = []
     for before, sentence in pairwise(["", *sentences(_BORN_SHORT.sub("(born", plain(text)))]):
-        for start, end, birth in _told(sentence, datetime.fromisoformat(said_at).date(), said_at):
-            if _is_of(before, sentence, start, end, asked):
+        if is_question(sentence) or tells_of_death(f"{before} {sentence}", asked):
+            continue
+        for start, end, birth in _told(sentence, said, said_at):
+            if birth.of_age and _NOT_SO.search(sentence[:start]):
+                continue
+            if _is_of(before, sentence, start, end, asked - _SPEAKER):
                 found.append(birth)
     return found
 
 
+def tells_of_death(text: str, asked: set[str]) -> bool:
+    """Whether a text that names the one who is asked about tells of a death. Never the speaker's.
+
+    >>> tells_of_death("Grandpa was born in 1930 and died in 2001.", {"grandpa"})
+    True
+    """
+    if asked <= _SPEAKER or not _DEAD.search(text):
+        return False
+    named = words(text.lower())
+    return all(same_word(word, named) for word in asked)
+
+
 def _told(sentence: str, said: date, said_at: str) -> Iterator[tuple[int, int, Birth]]:
     """The births that a sentence tells, each with the characters that tell it."""
-    with suppress(ValueError, OverflowError):  # "aged 999"
+    with suppress(ValueError, OverflowError):  # "aged 120", said in the year 100
         for found in (*_BORN.finditer(sentence), *_BIRTHDAY.finditer(sentence)):
-            days = [days for days in told_days(f"on{found['rest']}", said_at) if days[0] <= said]
-            if days and (found.re is _BORN or _YEAR.search(found["rest"])):
+            rest = found["rest"]
+            year = _YEAR.search(rest)
+            days = [days for days in told_days(f"on{rest}", said_at) if days[0] <= said]
+            if found.re is _BIRTHDAY and not (days and year and int(year[0]) < said.year):
+                continue  # this year's, or one that is celebrated
+            if days and (year or not _MONTH.search(rest)):
                 yield *found.span(), Birth(*days[0])
-            elif year := _YEAR.search(found["rest"]):
+            elif year and int(year[0]) <= said.year:
                 yield *found.span(), Birth(date(int(year[0]), 1, 1), date(int(year[0]), 12, 31))
         for found in _TURNS.finditer(sentence):
             n = _number(found["n"] or found["nth"])
-            days = told_days(sentence, said_at)
+            days = told_days(sentence[found.start() if found["nth"] else 0 :], said_at)
+            if n > _OLDEST or not (days or found["turns"]):
+                continue
             if days:
                 first, last = days[0]
             elif found["past"]:
                 first, last = earlier(said, 3, "month"), said
             else:
                 first, last = said, earlier(said, -1, "year")
-            yield *found.span(), Birth(earlier(first, n, "year"), earlier(last, n, "year"))
+            yield *found.span(), Birth(earlier(first, n, "year"), earlier(last, n, "year"), True)
         for found in _IS.finditer(sentence):
-            n, unit = (
-                _number(next(filter(None, found.group("n", "bare", "aged", "beside")))),
-                found["unit"] or "year",
-            )
-            unit = {"yr": "year"}.get(unit.lower(), unit.lower())
-            first = earlier(said, n + 1, unit) + timedelta(days=1)
-            yield *found.span(), Birth(first, earlier(said, n, unit))
+            n = _number(next(filter(None, found.group("n", "bare", "aged", "beside"))))
+            unit = (found["unit"] or "year").lower()
+            if n <= _OLDEST:
+                first = earlier(said, n + 1, unit) + timedelta(days=1)
+                yield *found.span(), Birth(first, earlier(said, n, unit), True)
 
 
 def _number(text: str) -> int:
@@ -205,24 +269,40 @@ def _is_of(before: str, sentence: str, start: int, end: int, asked: set[str]) ->
     before: the sentence before it. asked: the words for that one; none for the speaker. It is
     whoever is named last before these characters, or right after ("our 12-year-old son").
     """
-    lead, rest = f"{before} {sentence[:start]}", sentence[end:]
+    lead, told, rest = f"{before} {sentence[:start]}", sentence[start:end].lower(), sentence[end:]
     named, after = _mentions(lead, asked), _mentions(rest, asked)
     if asked:
         named = [each for each in named if not _SPEAKER.issuperset(each.names)]
-    if sentence[:end].lower().endswith("old") and after and not rest[: after[0].start].strip():
-        named = after[:1]
-    elif len(named) > 1 and _PRONOUN.search(lead, named[-1].end):
+    adjective = _ADJECTIVE.search(told)
+    if adjective and after and not rest[: after[0].start].strip():
+        return bool(asked) and _is_named(after[0], asked)
+    if told.endswith("old") and not _ENDED.match(rest):
+        return False  # "my 12-year-old car"
+    if len(named) > 1 and _PRONOUN.search(lead, named[-1].end):
         return False  # "Mia loves Tom. She is 7."
     if not named:  # "born in 1994 and already bad knees"
-        return not asked and not after and not sentence[:start].strip()
-    *_, names, head = named[-1]
-    far = start - (named[-1].end - len(before) - 1)
-    if far > (_NEAR if sentence[start:end].lower().startswith("built") else _FAR):
+        return not (asked or after or sentence[:start].strip() or told.endswith("old"))
+    gap = lead[named[-1].end :]
+    owned = _POSSESSIVE.fullmatch(gap)
+    if (adjective and (owned or "my" in named[-1].names)) or (owned and told.startswith("is")):
+        return False  # "my 12-year-old and I", "my shoe size is 42 and Mia's is 37"
+    if len(gap) > _FAR or (told[0] in "(," and gap.strip()):
         return False
     if not asked:
-        return _SPEAKER.issuperset(names)
-    known = all(same_word(word, {*names}) for word in asked)
-    return known and any(same_word(word, {*head}) for word in asked)
+        return _SPEAKER.issuperset(named[-1].names) and bool(_TO_SPEAKER.fullmatch(gap))
+    return _is_named(named[-1], asked) and bool(_TO_OTHER.fullmatch(gap))
+
+
+def _is_named(mention: _Mention, asked: set[str]) -> bool:
+    """Whether a mention has all the words asked for, and one of them after the last possessive.
+
+    "My daughter" is no daughter of Tom.
+    """
+    owners = {*mention.names} - {*mention.head} - _SPEAKER
+    if owners.isdisjoint(asked) and owners and all(re.fullmatch(KIN, word) for word in asked):
+        return False
+    known = all(same_word(word, {*mention.names}) for word in asked)
+    return known and any(same_word(word, {*mention.head}) for word in asked)
 
 
 def age_text(birth: Birth, today: date) -> str | None:

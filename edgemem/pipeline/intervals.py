@@ -28,7 +28,7 @@ __all__ = ["aged", "compared"]
 
 _LEAST = 0.45  # nearness from which a sentence tells of an event
 _DATED = 0.1  # added to the nearness of a sentence that names a day
-_FRESH = timedelta(days=120)  # so long an age is quoted as it was told
+_FRESH = timedelta(days=120)  # so long an age that was told is quoted
 _CORRECTED = timedelta(days=730)  # births farther apart are of two people of one name
 _NEARLY = 0.75  # share of the nearest sentence's nearness
 
@@ -75,31 +75,35 @@ def aged(
     """The answer to a question for somebody's age, and the evidence of it.
 
     None for any other question, if no memory tells when they were born or how old they were, or if
-    memories disagree so much that they tell of two people. An age told lately is left to the model,
-    which quotes it. hits: of a search for the question. said_at: ISO-8601 time of the question.
+    memories disagree so much that they tell of two people, or if one tells of a death. An age told
+    lately is left to the model, which quotes it. hits: of a search for the question. said_at:
+    ISO-8601 time of the question.
     """
     asked = language.whose_age(question)
     if asked is None:
         return None
     now = local_time(said_at)
     today = date.fromisoformat(now[:10])
+    shown = evidence_of(memory, None, hits)
+    if any(language.tells_of_death(evidence.text, asked) for evidence in shown):
+        return None
     told = [
         (birth, evidence)
-        for evidence in evidence_of(memory, None, hits)
+        for evidence in shown
         if evidence.when and (said := local_time(evidence.when)) < now
         for birth in language.births(evidence.text, said, asked)
     ]
     if not told:
         return None
     told.sort(key=lambda each: each[1].when or "", reverse=True)
-    (first, last), _ = told[0]
+    (first, last, of_age), newest = told[0]
     for birth, _ in told[1:]:
         if birth.first <= last and first <= birth.last:
             first, last = max(first, birth.first), min(last, birth.last)
         elif max(birth.first - last, first - birth.last) > _CORRECTED:
             return None
-    newest = date.fromisoformat(local_time(told[0][1].when or "")[:10])
-    if first < last and today - newest < _FRESH:
+    told_on = date.fromisoformat(local_time(newest.when or "")[:10])
+    if of_age and first < last and today - told_on < _FRESH:
         return None
     age = language.age_text(language.Birth(first, last), today)
     # All that tells it narrows the day of birth; what tells it best is shown.
