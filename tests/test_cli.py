@@ -6,7 +6,6 @@ import json
 import os
 import re
 import socket
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,7 +22,6 @@ import edgemem
 from edgemem.cli import cli
 from edgemem.cli.typed import history_file, remember_typed
 from edgemem.memory import Memory
-from edgemem.store.encryption import remove_unwritten
 
 pytestmark = [pytest.mark.models, pytest.mark.usefixtures("home")]
 
@@ -359,46 +357,6 @@ def test_a_command_that_fails_before_it_writes_leaves_no_store(
     assert list(home.glob("*.db*")) == []
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX locks")
-def test_a_store_that_this_process_has_open_keeps_its_locks(home: Path) -> None:
-    path = home / "memory.db"
-    alone = "import sqlite3, sys; sqlite3.connect(sys.argv[1], 0).executescript("
-    alone += "'PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE')"
-    with Memory(path) as memory:
-        remove_unwritten(path)
-        command = [sys.executable, "-c", alone, str(path)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert "database is locked" in done.stderr
-        assert not memory.get_all(user_id="ana")
-
-
-def test_a_removed_store_leaves_no_log_even_if_it_is_interrupted(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, gone = home / "memory.db", list[str]()
-    with Memory(path):
-        pass
-    monkeypatch.setattr(Path, "unlink", lambda file, **_: gone.append(file.name))
-    remove_unwritten(path)
-    assert gone == ["memory.db-wal", "memory.db-shm", "memory.db"]
-
-
-def test_a_store_that_another_connection_uses_or_that_was_written_to_stays(home: Path) -> None:
-    path = home / "memory.db"
-    with Memory(path):
-        remove_unwritten(path)
-    other = sqlite3.connect(path)
-    other.execute("SELECT count(*) FROM memories").fetchone()
-    remove_unwritten(path)
-    assert path.exists()
-    other.close()
-    with Memory(path) as memory:
-        memory.add("My cat is Tom", user_id="ana", infer=False)
-    remove_unwritten(path)
-    with Memory(path) as memory:
-        assert len(memory.get_all(user_id="ana")) == 1
-
-
 @pytest.mark.usefixtures("store")
 def test_a_variable_that_nothing_reads_is_told_once_with_the_nearest_name(
     run: Run, monkeypatch: pytest.MonkeyPatch
@@ -500,6 +458,9 @@ def test_a_deleted_memory_is_told_from_one_that_never_was(run: Run) -> None:
     for command in ("get", "delete"):
         told = run(command, gone, code=1).stderr
         assert f"The memory {gone!r} was deleted. `edgemem history {gone}` shows" in told
+        assert run(command, gone, "--user-id", "default", code=1).stderr == told
+        told = run(command, gone, "--user-id", "ana", code=1).stderr
+        assert f"There is no memory {gone!r} of user_id 'ana'." in told
 
 
 def test_scopes_and_the_settings_user_keep_people_apart_and_are_named(run: Run) -> None:

@@ -206,6 +206,13 @@ def test_the_tree_of_errors_is_the_one_that_is_drawn() -> None:
     assert all(c.__doc__ for c in classes.values())
     ours = {n for n, v in vars(errors).items() if isinstance(v, type)}
     assert ours == set(classes)
+    elsewhere = {
+        made
+        for file in FILES
+        for made, bases in re.findall(r"^class (\w+)\((.*)\):", file.read_text("utf-8"), re.M)
+        if file.name != "errors.py" and classes.keys() & re.findall(r"\w+", bases)
+    }
+    assert elsewhere == set()
 
 
 # -- what importing does ---------------------------------------------------------------------

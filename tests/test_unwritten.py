@@ -1,0 +1,55 @@
+"""A store to which nothing was ever written is removed, unless a program has it open."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgemem.memory import Memory
+from edgemem.store.encryption import remove_unwritten
+
+pytestmark = pytest.mark.models
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX locks")
+def test_a_store_that_this_process_has_open_keeps_its_locks(home: Path) -> None:
+    path = home / "memory.db"
+    alone = "import sqlite3, sys; sqlite3.connect(sys.argv[1], 0).executescript("
+    alone += "'PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE')"
+    with Memory(path) as memory:
+        remove_unwritten(path)
+        command = [sys.executable, "-c", alone, str(path)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert "database is locked" in done.stderr
+        assert not memory.get_all(user_id="ana")
+
+
+def test_a_removed_store_leaves_no_log_even_if_it_is_interrupted(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, gone = home / "memory.db", list[str]()
+    with Memory(path):
+        pass
+    monkeypatch.setattr(Path, "unlink", lambda file, **_: gone.append(file.name))
+    remove_unwritten(path)
+    assert gone == ["memory.db-wal", "memory.db-shm", "memory.db"]
+
+
+def test_a_store_that_another_connection_uses_or_that_was_written_to_stays(home: Path) -> None:
+    path = home / "memory.db"
+    with Memory(path):
+        remove_unwritten(path)
+    other = sqlite3.connect(path)
+    other.execute("SELECT count(*) FROM memories").fetchone()
+    remove_unwritten(path)
+    assert path.exists()
+    other.close()
+    with Memory(path) as memory:
+        memory.add("My cat is Tom", user_id="ana", infer=False)
+    remove_unwritten(path)
+    with Memory(path) as memory:
+        assert len(memory.get_all(user_id="ana")) == 1
