@@ -255,6 +255,7 @@ def test_a_question_for_a_present_age_names_whose(question: str, whom: set[str] 
         ("I was born in Leeds in 1990", "i", "35 or 36"),
         ("My age is 34", "i", "34 or 35"),
         ("Tom just turned 30", "tom", "30 or 31"),
+        ("tom i live with is 28 and tidy", "tom", "28 or 29"),
         ("Ella from work turned 30 on 3 January 2026", "ella", "30"),
         ("Mia was at the zoo with us, she is 7", "mia", "7 or 8"),
         ("The car is 12 years old and Mia is 7.", "car", "12 or 13"),

@@ -106,7 +106,7 @@ _DEAD = re.compile(
 )
 _BESIDE = (
     r"(?:[\s,:(]|['’]?(?:s|m|re|ve)\b|\b(?:is|am|are|was|were|be|been|being|have|has|had|having|just"
-    r"|only|now|already|finally|also|who|which|age|i \w+ with|(?:from|at|in) \w+)\b)*"
+    r"|only|now|already|finally|also|who|which|age|(?:live|work) with|(?:from|at|in) \w+)\b)*"
 )
 _TO_SPEAKER = re.compile(_BESIDE, re.I)
 _TO_OTHER = re.compile(
