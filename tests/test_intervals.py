@@ -255,6 +255,7 @@ def test_a_question_for_a_present_age_names_whose(question: str, whom: set[str] 
         ("I was born in Leeds in 1990", "i", "35 or 36"),
         ("My age is 34", "i", "34 or 35"),
         ("Tom just turned 30", "tom", "30 or 31"),
+        ("tom i live with is 28 and tidy", "tom", "28 or 29"),
         ("Ella from work turned 30 on 3 January 2026", "ella", "30"),
         ("Mia was at the zoo with us, she is 7", "mia", "7 or 8"),
         ("The car is 12 years old and Mia is 7.", "car", "12 or 13"),
@@ -281,9 +282,9 @@ def test_an_age_is_counted_from_when_it_was_told(told: str, whom: str, age: str)
         ("I'm thirty-four", "ana"),
         ("Mia is 999", "mia"),
         ("I am 999", "i"),
-        ("When I'm 64 I will stop", "i"),
+        ("When I'm 64, I will stop", "i"),
         ("When Mia turned 7 we moved", "mia"),
-        ("Is Tom 40?", "tom"),
+        ("Tom is 40?", "tom"),
         ("Tom came 3rd on Sunday", "tom"),
         ("Tom was 12 years old.", "tom"),
         ("Tom's daughter is 12", "daughter"),
@@ -328,7 +329,6 @@ def test_the_age_of_a_thing_or_a_number_is_nobodys_age(told: str, whom: str) -> 
         "Tom's birthday party was on 3 May 2025",
         "For Tom's 40th birthday we went to Rome",
         "Tom was born in Leeds and moved here in 2010",
-        "Tom was born on 3 May",
     ],
 )
 def test_the_day_of_something_else_is_no_day_of_birth(told: str) -> None:

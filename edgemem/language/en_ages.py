@@ -106,7 +106,7 @@ _DEAD = re.compile(
 )
 _BESIDE = (
     r"(?:[\s,:(]|['’]?(?:s|m|re|ve)\b|\b(?:is|am|are|was|were|be|been|being|have|has|had|having|just"
-    r"|only|now|already|finally|also|who|which|age|i \w+ with|(?:from|at|in) \w+)\b)*"
+    r"|only|now|already|finally|also|who|which|age|(?:live|work) with|(?:from|at|in) \w+)\b)*"
 )
 _TO_SPEAKER = re.compile(_BESIDE, re.I)
 _TO_OTHER = re.compile(
@@ -117,7 +117,6 @@ _TO_OTHER = re.compile(
 """What may lie between a name and an age. Any other word may be what has the age: "Tom's car is
 12", "Tom says she is 12"."""
 _YEAR = re.compile(r"\b(?:1[89]|20)\d\d\b")
-_MONTH = re.compile(rf"\b(?:{A_MONTH})\b", re.I)
 _MENTION = re.compile(rf"\b(?:(?P<own>i|my)|(?P<kin>{KIN})|(?P<word>\w+))\b", re.I)
 _POSSESSIVE = re.compile(r"['’]s?\s+")
 _APART = re.compile(r"[\s,(:]*(?:(?:the|is|are|called|named)[\s,]+){0,3}")
@@ -202,7 +201,7 @@ def _told(sentence: str, said: date, said_at: str) -> Iterator[tuple[int, int, B
             days = [days for days in told_days(f"on{rest}", said_at) if days[0] <= said]
             if found.re is _BIRTHDAY and not (days and year and int(year[0]) < said.year):
                 continue  # this year's, or one that is celebrated
-            if days and (year or not _MONTH.search(rest)):
+            if days:
                 yield *found.span(), Birth(*days[0])
             elif year and int(year[0]) <= said.year:
                 yield *found.span(), Birth(date(int(year[0]), 1, 1), date(int(year[0]), 12, 31))
