@@ -196,7 +196,8 @@ def test_ctrl_c_at_a_question_is_told_from_a_no(run: Run, typed: str, code: int)
 
 
 LOGGED = """
-import _thread, ctypes, sys, time
+import _thread, ctypes, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 import edgemem.runtime.embedder
 from edgemem.cli import main
 from edgemem.memory import Memory
