@@ -34,7 +34,7 @@ __all__ = ["Birth", "age_text", "births", "tells_of_death", "whose_age"]
 
 _FAR = 60  # characters between a name and an age
 _OLDEST = 120
-_LONGEST = 200  # characters of a question
+_LONGEST, _LONGEST_TOLD = 200, 1000  # characters of a question, and of a sentence that tells
 _ASKED = re.compile(
     r"\bhow old(?: is| are| am|['’]s| would| must| has| have| does that make) (?P<a>.+)"
     r"|\b(?:what|which) age(?: is| are| am|['’]s| has) (?P<b>.+)"
@@ -170,12 +170,14 @@ def births(text: str, said_at: str, asked: set[str]) -> list[Birth]:
     said = datetime.fromisoformat(said_at).date()
     found = []
     for before, sentence in pairwise(["", *sentences(_BORN_SHORT.sub("(born", plain(text)))]):
-        if is_question(sentence) or tells_of_death(f"{before} {sentence}", asked):
+        if len(sentence) > _LONGEST_TOLD or is_question(sentence):
+            continue
+        if tells_of_death(f"{before[-_LONGEST_TOLD:]} {sentence}", asked):
             continue
         for start, end, birth in _told(sentence, said, said_at):
             if birth.of_age and _NOT_SO.search(sentence[:start]):
                 continue
-            if _is_of(before, sentence, start, end, asked - _SPEAKER):
+            if _is_of(before[-_LONGEST_TOLD:], sentence, start, end, asked - _SPEAKER):
                 found.append(birth)
     return found
 
