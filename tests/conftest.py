@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from clikit import Run, invoke
 from familykit import write_family
+from hypothesis import settings
 
 from edgemem import Memory, config
 from edgemem.cli import typed
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from cloudkit import Service
     from serverkit import Running
 
+settings.register_profile("untimed", deadline=None)  # speed is measured in bench/
+settings.load_profile("untimed")
 os.environ["TZ"] = "UTC"  # days are those of the machine's zone
 if hasattr(time, "tzset"):  # Windows has none
     time.tzset()
