@@ -60,7 +60,9 @@ something is forgotten, or not kept. act: a deed that no program that only talks
 what the last answer rests on."""
 REMARK: Literal["remark"] = "remark"
 """A message that wants nothing and tells nothing: "You're right." """
-CLASSES: tuple[Want | Literal["remark"] | None, ...] = (None, *get_args(Want), REMARK)
+_BY_EXPERT: tuple[Want | None, ...] = (None, *(w for w in get_args(Want) if w != "source"))
+"""The classes that an expert has learned, too; the regression alone decides the others."""
+CLASSES: tuple[Want | Literal["remark"] | None, ...] = (*_BY_EXPERT, "source", REMARK)
 """The regression's classes. None: the message only tells something."""
 
 TASKS: tuple[Want, ...] = ("task", "text")
@@ -68,8 +70,6 @@ TASKS: tuple[Want, ...] = ("task", "text")
 _TELLING = (None, *TASKS)  # these always may tell something: a task says what it is for
 _ACT, _ERASE = (CLASSES.index(want) for want in ("act", "erase"))
 _TASK, _TEXT = (CLASSES.index(want) for want in ("task", "text"))
-_BY_EXPERT: tuple[Want | None, ...] = (None, *get_args(Want)[:-1])
-"""The classes that an expert has learned too; the regression alone decides the others."""
 _FAR_LIKELIER = 2.0
 """By so much more, in logits, the regression calls an expert's deed a request to forget."""
 _LEAST: dict[Want | None, float] = {"erase": 0.02, "act": 0.01}
