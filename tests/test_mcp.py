@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -214,6 +215,33 @@ def test_over_stdio_the_sdks_client_is_understood_and_the_file_keeps_it(tmp_path
     asyncio.run(run())
     with Memory(tmp_path / "memory.db") as memory:
         assert texts(memory.get_all(user_id="ana")) == ["I moved to Oslo in May."]
+
+
+@pytest.mark.models
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
+def test_one_ctrl_c_ends_it_and_the_file_keeps_what_was_added(tmp_path: Path) -> None:
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    code += "from edgemem.__main__ import main; main()"  # a job in the background ignores SIGINT
+    with subprocess.Popen(
+        [sys.executable, "-c", code, "mcp", "--user-id", "ana"], env=environment(tmp_path),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as server:  # fmt: skip
+        assert server.stdin and server.stdout and server.stderr
+
+        def ask(id: int, method: str, **params: Any) -> str:
+            call = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+            print(json.dumps(call), file=server.stdin, flush=True)
+            return server.stdout.readline() if server.stdout else ""
+
+        client = {"name": "test", "version": "1"}
+        ask(1, "initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo=client)
+        tea = {"text": "I like tea.", "infer": False}
+        assert '"ADD' in ask(2, "tools/call", name="add_memory", arguments=tea).replace("\\", "")
+        server.send_signal(signal.SIGINT)
+        assert server.wait(60) == 130 and not server.stderr.read()
+    with Memory(tmp_path / "memory.db") as memory:
+        assert texts(memory.get_all(user_id="ana")) == ["I like tea."]
+    assert not list(tmp_path.glob("*-wal"))
 
 
 @pytest.mark.models

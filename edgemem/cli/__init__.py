@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import time
-from contextlib import suppress
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 # Importing a module adds its commands to the group.
@@ -32,7 +32,7 @@ _AGAIN_S = 0.05
 
 def main() -> None:
     """Runs the command line."""
-    sys.unraisablehook = _interrupt_later
+    _repeat_interrupts()
     _replace_closed_streams()
     _choose_encoding()
     try:
@@ -48,26 +48,25 @@ def _replace_closed_streams() -> None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
-def _interrupt_later(lost: UnraisableHookArgs) -> None:
+def _repeat_interrupts() -> None:
     """Repeats a Ctrl-C that came where Python drops it: in llama.cpp's log, a callback from C.
 
-    The repeated one must not come before this has ended, as Python would drop it here too.
+    Python drops one in a hook too, so the hook runs no line of Python. The repeated one comes after
+    the hook has ended.
     """
-    if not issubclass(lost.exc_type, KeyboardInterrupt):
-        sys.__unraisablehook__(lost)
-        return
-    ended = False
+    lost: SimpleQueue[UnraisableHookArgs] = SimpleQueue()
 
-    def again() -> None:
+    def repeat() -> None:
         while True:
-            time.sleep(_AGAIN_S)
-            if ended:
-                break
-        _thread.interrupt_main()
+            if issubclass((one := lost.get()).exc_type, KeyboardInterrupt):
+                time.sleep(_AGAIN_S)
+                _thread.interrupt_main()
+            else:
+                sys.__unraisablehook__(one)
+            del one  # it holds what is to be freed
 
-    with suppress(RuntimeError, KeyboardInterrupt):  # the program is ending; one more came
-        threading.Thread(target=again, daemon=True).start()
-    ended = True
+    threading.Thread(target=repeat, daemon=True).start()
+    sys.unraisablehook = lost.put
 
 
 def _choose_encoding() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict
@@ -297,7 +299,26 @@ def mcp(experts: str | None, scope: dict[str, Any], db: str | None) -> None:
     from edgemem.server.mcp import mcp_server
 
     with ui.open_memory(db, ui.model_settings(experts=experts), create=True) as memory:
+        _end_on_ctrl_c(memory)
         mcp_server(memory, **scope).run()
+
+
+def _end_on_ctrl_c(memory: Memory) -> None:
+    """From now on Ctrl-C closes the memory and ends the process, though one of its threads waits
+    for input, which nothing can interrupt. Another Ctrl-C ends it at once."""
+
+    def end() -> None:
+        try:
+            memory.close()
+        finally:
+            os._exit(ui.INTERRUPTED)
+
+    def interrupted(*_: object) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        threading.Thread(target=end).start()  # the main thread may hold the store's lock
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not in the background
+        signal.signal(signal.SIGINT, interrupted)
 
 
 # -- sync ----------------------------------------------------------------------------------------
