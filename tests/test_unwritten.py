@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from clikit import Run
 
 from edgemem.memory import Memory
 from edgemem.store.encryption import remove_unwritten
@@ -37,6 +38,31 @@ def test_a_removed_store_leaves_no_log_even_if_it_is_interrupted(
     monkeypatch.setattr(Path, "unlink", lambda file, **_: gone.append(file.name))
     remove_unwritten(path)
     assert gone == ["memory.db-wal", "memory.db-shm", "memory.db"]
+
+
+@pytest.mark.parametrize("passphrase", ["", "a long passphrase of tests"])
+def test_a_first_command_that_fails_leaves_no_store(
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch, passphrase: str
+) -> None:
+    monkeypatch.setenv("EDGEMEM_PASSPHRASE", passphrase)
+    before = {*home.rglob("*")}
+    wrong = ("add", "--no-infer", "x", "--timestamp", "soon")
+    run(*wrong, code=2)
+    assert {path.name for path in {*home.rglob("*")} - before} <= {"memory.db.lock"}
+    run("add", "--no-infer", "I like tea.")
+    run(*wrong, code=2)
+    assert "I like tea." in run("list").stdout
+
+
+def test_a_vault_whose_store_is_missing_is_kept_by_a_command_that_fails(
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEMEM_PASSPHRASE", "a long passphrase of tests")
+    run("add", "--no-infer", "I like tea.")
+    key = (home / "memory.db.vault").read_bytes()
+    (home / "memory.db").unlink()
+    run("add", "--no-infer", "x", "--timestamp", "soon", code=2)
+    assert (home / "memory.db.vault").read_bytes() == key
 
 
 def test_a_store_that_another_connection_uses_or_that_was_written_to_stays(home: Path) -> None:

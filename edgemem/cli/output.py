@@ -45,6 +45,7 @@ __all__ = [
     "given_options",
     "in_words",
     "json_option",
+    "keep_given",
     "memory_option",
     "minute",
     "model_option",
@@ -229,7 +230,7 @@ def scope_options(command: Command) -> Command:
     @wraps(command)
     def scoped(*args: Any, **given: Any) -> None:
         scope = {key: given.pop(key) for key in ("user_id", "agent_id", "run_id")}
-        _keep_given(scope)
+        keep_given(scope)
         if scope["user_id"] is None:
             scope["user_id"] = load_settings().user_id
         command(*args, scope=scope, **given)
@@ -245,7 +246,7 @@ def owner_options(command: Command) -> Command:
     @click.option("--run-id", metavar="ID", help="Only if it is of this run.")
     @wraps(command)
     def kept(*args: Any, **given: Any) -> None:
-        _keep_given({key: given.pop(key) for key in ("user_id", "agent_id", "run_id")})
+        keep_given({key: given.pop(key) for key in ("user_id", "agent_id", "run_id")})
         command(*args, **given)
 
     return kept
@@ -254,7 +255,7 @@ def owner_options(command: Command) -> Command:
 _GIVEN = "edgemem.given"
 
 
-def _keep_given(scope: Mapping[str, Any]) -> None:
+def keep_given(scope: Mapping[str, Any]) -> None:
     """Keeps the ids that the options gave, for `existing`. Raises InputError on a bad one."""
     click.get_current_context().meta[_GIVEN] = scope_of(**scope)
 
@@ -309,11 +310,12 @@ def open_memory(
     loads: whether the command loads a model; if not, no memory limit keeps it from its work.
     EDGEMEM_PASSPHRASE makes a new store a vault; a note says so if it is of no use to a plain one.
     Raises StoreError if there is none and `create` is False, so that a mistyped path makes no file.
-    A command that fails before it writes leaves no new plain store behind.
+    A command that fails before it writes leaves no new store behind.
     """
     from edgemem.memory import Memory
     from edgemem.store.database import resolved
     from edgemem.store.encryption import remove_unwritten
+    from edgemem.vault import is_vault
 
     settings = settings or load_settings()
     if not loads:
@@ -322,7 +324,7 @@ def open_memory(
     file = None
     if str(place) != MEMORY_DB:
         file = resolved(place) if create else require_store(place)
-    new = file is not None and not file.exists()
+    new = file is not None and not file.exists() and not is_vault(file)
     opened = partial(Memory, place, settings=settings)
     passphrase = passphrase or (None if file is None else _first_passphrase(file))
     try:

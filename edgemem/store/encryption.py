@@ -83,20 +83,26 @@ def is_of_store(file: Path) -> bool:
 
 
 def remove_unwritten(file: Path) -> None:
-    """Removes a plain store to which nothing was ever written, unless a program has it open.
+    """Removes a store to which nothing was ever written, unless a program has it open.
 
-    Does nothing if that cannot be done. A program that opens the store just then is told at its
-    first write that it was removed.
+    Does nothing if that cannot be done, as to a vault that EDGEMEM_PASSPHRASE does not open. A
+    program that opens the store just then is told at its first write that it was removed.
     """
     name = str(file)
     with suppress(StoreError, OSError), sqlite_errors(name):
         # First, as reading a file that this process has open would end SQLite's locks on it.
-        if any(store.path == file for store in OPEN) or not is_plain(file):
+        if any(store.path == file for store in OPEN):
             return
-        with closing(open_file(name, 0.0, None)) as alone:
+        vault = vaults.unlock(file) if vaults.is_vault(file) else None
+        if not (is_encrypted(file) if vault else is_plain(file)):
+            return
+        key = None if vault is None else vault.page_key
+        with closing(open_file(name, 0.0, key)) as alone:
             alone.execute("PRAGMA locking_mode = EXCLUSIVE")
             alone.execute("BEGIN EXCLUSIVE")  # refused while any other connection is open
             if generation(alone) == 0:
+                if vault:
+                    vaults.remove(file)
                 for suffix in ("-wal", "-shm", ""):  # no log outlives its store
                     _beside(file, suffix).unlink(missing_ok=True)
 
