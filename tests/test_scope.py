@@ -41,6 +41,8 @@ BY_ID = {
     "update": ("update", "ID", "hacked"),
     "delete": ("delete", "ID"),
     "erase": ("erase", "ID", "-y"),
+    "mark": ("cloud", "never-send", "--memory", "ID"),
+    "unmark": ("cloud", "never-send", "--unmark", "ID"),
 }
 
 
@@ -66,6 +68,11 @@ def test_an_id_is_found_whoevers_it_is_or_by_its_owner(
     run: Run, toms: str, command: str, named: tuple[str, ...]
 ) -> None:
     run(*[toms if arg == "ID" else arg for arg in BY_ID[command]], *named)
+
+
+def test_a_user_beside_an_id_is_not_marked_whole(run: Run, toms: str) -> None:
+    listed = run("cloud", "never-send", "--memory", toms, "--user-id", "tom").stdout
+    assert listed.count("\n") == 1 and SECRET in listed
 
 
 def test_one_id_of_somebody_else_keeps_all_in_place(run: Run, home: Path, toms: str) -> None:

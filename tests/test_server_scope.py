@@ -12,7 +12,7 @@ from memorykit import quick
 from serverkit import HI, Running, running
 
 from edgemem import Memory
-from edgemem.results import Entity
+from edgemem.results import Entity, Scope
 from edgemem.server import memories
 from edgemem.store.rows import NewRelation
 
@@ -160,6 +160,20 @@ def test_a_field_in_the_wrong_place_or_an_id_that_is_no_text_is_refused(
     status, _, found = server.call(method, path, body)
     assert status == 400 and told in found["detail"]
     assert stored(memory) == before
+
+
+def test_a_chat_keeps_to_the_agent_and_the_run_beside_its_user(
+    server: Running, memory: Memory
+) -> None:
+    asked = "Where is the party?"
+    body = {**HI, "messages": [{"role": "user", "content": asked}], "user": "tom"}
+    for name in ("agent_id", "run_id"):
+        told = server.ok("POST", "/v1/chat/completions", {**body, name: "x1"})
+        assert "Lamplighter" not in f"{told}{memory.engine.prompts}"  # type: ignore[attr-defined]
+        (turn, *_) = memory.store.recent_turns(Scope("tom", **{name: "x1"}), limit=2)
+        assert turn.content == asked
+    told = server.ok("POST", "/v1/chat/completions", body)
+    assert "Lamplighter" in f"{told}{memory.engine.prompts}"  # type: ignore[attr-defined]
 
 
 def test_what_mem0s_and_openais_clients_send_beside_is_taken(server: Running) -> None:

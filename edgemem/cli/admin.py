@@ -535,9 +535,9 @@ def dry_run(message: str, scope: dict[str, Any], db: str | None) -> None:
 @click.option(
     "--remove", type=int, multiple=True, metavar="N", help="Drop the mark of this number."
 )
-@click.option("--user-id", metavar="ID", help="Mark all of this user.")
-@click.option("--agent-id", metavar="ID", help="Mark all of this agent.")
-@click.option("--run-id", metavar="ID", help="Mark all of this run.")
+@click.option("--user-id", metavar="ID", help="Mark all of this user; with IDs, keep to this user.")
+@click.option("--agent-id", metavar="ID", help="The same of this agent.")
+@click.option("--run-id", metavar="ID", help="The same of this run.")
 @ui.db_and_json_options
 def never_send(
     memories: tuple[str, ...],
@@ -562,8 +562,12 @@ def never_send(
     # The same rules as in config.toml, so a wrong expression is refused here.
     wanted = checked("cloud.never_send", list(patterns), "the call")
     new = [*wanted, *(IMAGE + id for id in ids)]
-    scoped = any(value is not None for value in scope.values())
+    ui.keep_given(scope)
+    owned = (*memories, *unmark)
+    scoped = not owned and any(value is not None for value in scope.values())
     with ui.open_memory(db, create=bool(new) or scoped) as memory:
+        for id in owned:
+            ui.existing(memory, id, deleted=True)
         with memory.store.transaction() as tx:
             for id in memories:
                 kept.set_never_send(tx, id, True)

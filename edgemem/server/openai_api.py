@@ -4,8 +4,9 @@ Departures from OpenAI's API: one choice, no log-probabilities and no penalties;
 unless given; tools may be given and are never called; a max_tokens above what the window has left
 means the window's end. /lora-adapters scales the adapters of completions without memory.
 
-With `user`, an answer is made with that user's memory. An instruct model then follows the sampling
-settings and the system message. Other models give short answers and ignore both.
+With `user`, an answer is made with that user's memory, and with that of an agent_id and
+run_id beside it alone. An instruct model then follows the sampling settings and the system message.
+Other models give short answers and ignore both.
 
 With `user`, images of the last message are stored with it and shown to a model with a projector.
 Images of earlier messages are ignored: the call that sent them has stored them. Without `user`, an
@@ -29,7 +30,7 @@ import re
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from starlette.requests import Request
@@ -99,14 +100,14 @@ Piece = str | Generation  # of an answer: its text in pieces, then the measureme
 class _ChatRequest:
     """A checked request.
 
-    messages: role and content, as texts. images: data URIs of the last message. user: None answers
-    without memory. store: whether the message and its answer are remembered.
+    messages: role and content, as texts. images: data URIs of the last message. scope: None
+    answers without memory. store: whether the message and its answer are remembered.
     """
 
     model: str
     messages: list[dict[str, str]]
     images: list[str]
-    user: str | None
+    scope: Scope | None
     store: bool
     stream: bool
     include_usage: bool
@@ -122,6 +123,8 @@ def _checked(body: Mapping[str, Any]) -> _ChatRequest:
             only = f"only {allowed} is allowed here" if fine else "this server cannot do it"
             raise wrong(name, value, f"{only}, or leave it out")
     user = field(body, "user", str)
+    beside = (field(body, name, str) for name in ("agent_id", "run_id"))
+    scope = None if user is None else Scope(user, *beside)
     schema = _schema(field(body, "response_format", dict))
     if user is not None and schema is not None:
         raise Refusal(
@@ -148,7 +151,7 @@ def _checked(body: Mapping[str, Any]) -> _ChatRequest:
         model=model,
         messages=messages,
         images=images,
-        user=user,
+        scope=scope,
         store=field(body, "store", bool, True),
         stream=field(body, "stream", bool, False),
         include_usage=field(streamed, "include_usage", bool, False),
@@ -281,12 +284,12 @@ async def _chat_completions(request: Request) -> Response:
 
 
 def _answer(service: Service, asked: _ChatRequest, job: Job[Piece]) -> Generation | None:
-    if asked.user is None:
+    if asked.scope is None:
         return _answer_without_memory(service, asked, job)
-    turns = service.memory.store.recent_turns(Scope(asked.user), limit=_NEWEST_TURNS)
+    turns = service.memory.store.recent_turns(asked.scope, limit=_NEWEST_TURNS)
     if not asked.images and _has_transcript(asked.messages[-1]["content"], turns):
         return _answer_without_memory(service, asked, job)
-    return _answer_with_memory(service, asked, job, turns)
+    return _answer_with_memory(service, asked, asked.scope, job, turns)
 
 
 def _answer_without_memory(
@@ -310,13 +313,17 @@ def _answer_without_memory(
 
 
 def _answer_with_memory(
-    service: Service, asked: _ChatRequest, job: Job[Piece], turns: Sequence[StoredTurn]
+    service: Service,
+    asked: _ChatRequest,
+    scope: Scope,
+    job: Job[Piece],
+    turns: Sequence[StoredTurn],
 ) -> Generation | None:
-    """Answers with the user's memory. turns: the user's newest ones, oldest first."""
+    """Answers with the memory of a scope. turns: its newest ones, oldest first."""
     now = utc_now()
     said = [Message(m["role"], m["content"], now) for m in asked.messages if m["role"] != "system"]
     told = "\n\n".join(m["content"] for m in asked.messages if m["role"] == "system")
-    chat = Chat(service.memory, user_id=asked.user or "", turns=said[:-1], instructions=told)
+    chat = Chat(service.memory, **asdict(scope), turns=said[:-1], instructions=told)
     last, images = said[-1].content, asked.images
     again = not images and _repeats(last, turns)
     reply = chat.send(
