@@ -27,7 +27,7 @@ def rotation(rng: np.random.Generator, d: int) -> np.ndarray:
 # -- the map ---------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 2**32 - 1),
     d=st.integers(2, 48),
@@ -46,7 +46,7 @@ def test_a_random_rotation_is_recovered(
     assert np.abs(alignment.map(x * np.float32(length)) - x @ turned).max() < 1e-4
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 2**32 - 1), d=st.integers(2, 16), more=st.integers(1, 16))
 def test_dimensions_may_differ(seed: int, d: int, more: int) -> None:
     """What lies in d directions of a larger space comes back from there, and goes there."""
@@ -101,7 +101,7 @@ def test_too_few_or_uneven_pairs_are_refused(
         fit(rng.standard_normal(x).astype("f4"), rng.standard_normal(y).astype("f4"))
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 2**32 - 1), rank=st.integers(1, 7))
 def test_pairs_that_vary_in_few_directions_are_refused(seed: int, rank: int) -> None:
     rng = np.random.default_rng(seed)

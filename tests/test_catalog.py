@@ -189,7 +189,7 @@ def same_places(one, other, allowed):
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_batches_one_at_a_time_leave_what_all_at_once_would(data):
     """Turns and facts of them, in several scopes, some removed on the way or brought late."""

@@ -19,7 +19,7 @@ from click.testing import Result
 from clikit import invoke
 from cloudkit import service
 from fake_engine import FakeEngine
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from memorykit import texts
 
@@ -440,7 +440,6 @@ def test_what_was_typed_comes_back_and_stays_bounded(home: Path) -> None:
     assert typed.typed_before() == before[:-1]
 
 
-@settings(deadline=None)  # each example waits for the disk
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), max_size=5))
 def test_an_input_of_several_lines_comes_back_as_one(texts: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:

@@ -279,7 +279,7 @@ def test_a_file_that_cannot_be_written_is_a_config_error(tmp_path, monkeypatch):
         set_value("top_k", 5)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example('Ærlig 😀 "quoted" \\ \x7f\ttab')
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1))
 def test_any_text_survives_writing(text):

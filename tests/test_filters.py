@@ -144,7 +144,7 @@ scopes = st.builds(Scope, users | st.none(), st.none(), users | st.none())
 row_values = st.tuples(metadata, scopes, times | st.none(), times | st.none())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(row_values, min_size=1, max_size=5), st.lists(filters, min_size=1, max_size=5))
 @example(rows=[({"a": 0.1}, Scope(), None, None)], conditions=[{"a": {"in": [0.1, None]}}])
 @example(rows=[({"a": 2.5e-310}, Scope(), None, None)], conditions=[{"a": 2.5e-310}])

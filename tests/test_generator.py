@@ -135,7 +135,7 @@ def test_an_assistant_is_not_praised_for_what_it_has() -> None:
 # -- the truth -------------------------------------------------------------------------------
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(SEEDS, SPLIT)
 def test_facts_parse_name_a_speaker_and_have_the_dates_of_their_turns(
     seed: int, split: Split
@@ -152,7 +152,7 @@ def test_facts_parse_name_a_speaker_and_have_the_dates_of_their_turns(
                 assert date in example.prompt, (fact, example.prompt)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(SEEDS, SPLIT)
 def test_an_operation_means_a_memory_and_add_none(seed: int, split: Split) -> None:
     found = list(operations(1, seed=seed, split=split))
@@ -168,7 +168,7 @@ def test_an_operation_means_a_memory_and_add_none(seed: int, split: Split) -> No
         assert s.event == "ADD" or old == s.memories[s.number]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(SEEDS, SPLIT)
 def test_answers_are_in_the_memories_and_short(seed: int, split: Split) -> None:
     for example in examples(1, seed=seed, split=split, stages=["generation"]):

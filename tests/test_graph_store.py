@@ -290,7 +290,7 @@ NAMES = st.sampled_from(["Ana", "ana", "Ben", "ANA ", "Ｂen", "Ceď"])
 EDGES = st.lists(st.tuples(NAMES, st.sampled_from(["lives_in", "friend_of"]), NAMES), max_size=6)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(EDGES, st.booleans()), max_size=6))
 def test_entities_are_those_of_the_relations_that_are_left(
     told: list[tuple[list[tuple[str, str, str]], bool]],

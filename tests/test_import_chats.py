@@ -11,7 +11,7 @@ from typing import Any, get_args
 import pytest
 from clikit import Run
 from fake_engine import FakeEngine
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from memorykit import quick, texts
 
@@ -238,7 +238,6 @@ def test_an_export_of_another_shape_says_which_conversation(
 HOSTILE = st.sampled_from([None, 5, -1, 1e300, float("nan"), True, "", "\ud800\0", [], [[]], {}])
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_a_damaged_export_is_read_or_refused_and_what_is_read_can_be_stored(
     tmp_path_factory: Any, data: st.DataObject
@@ -307,7 +306,6 @@ def test_a_zip_that_cannot_be_read_says_what_to_do(
         read_chat_log(archive(tmp_path / "chat.zip", files, packing))
 
 
-@settings(deadline=None)
 @given(st.integers(0), st.binary(min_size=1, max_size=8))
 def test_a_damaged_zip_is_read_or_refused(tmp_path_factory: Any, place: int, put: bytes) -> None:
     file = archive(tmp_path_factory.getbasetemp() / "chat.zip", {"_chat.txt": LOG.encode() * 9})

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import pytest
 from clikit import Run
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corpus.readers import locomo_file, locomo_files
@@ -240,7 +240,6 @@ turns_of_a_log = st.tuples(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(turns_of_a_log, min_size=1, max_size=8))
 def test_a_written_log_reads_back(tmp_path_factory: Any, turns: list[Any]) -> None:
     lines = [f"[{time:%Y-%m-%d %H:%M:%S}] {name}: {text}" for name, text, time in turns]
@@ -252,7 +251,6 @@ def test_a_written_log_reads_back(tmp_path_factory: Any, turns: list[Any]) -> No
     assert said(path) == expected
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_no_bytes_break_the_reader_in_another_way(tmp_path_factory: Any, data: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "any.txt"

@@ -166,7 +166,7 @@ class Model:
 
 
 @both_dtypes
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_any_changes_once_or_twice_leave_what_a_dictionary_would_hold(dtype, data):
     """Vectors are such that scores are exact; labels may come back and out of order."""

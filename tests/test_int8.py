@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from indexkit import DIM, EVERYTHING, MODEL, changes, filled, unit
 from memorykit import quick, texts
@@ -41,7 +41,6 @@ def int8_index(vectors, generation=1):
     return index
 
 
-@settings(deadline=None)
 @given(seeds, st.integers(0, 9), st.sampled_from([1, 3, 15, 16, 17, 33]))
 def test_both_kinds_of_rows_have_the_same_methods(seed, n, dim):
     rng = np.random.default_rng(seed)
@@ -59,7 +58,6 @@ def test_both_kinds_of_rows_have_the_same_methods(seed, n, dim):
     assert (error <= half * 1.001 + 1e-30).all()
 
 
-@settings(deadline=None)
 @given(seeds, st.integers(1, 40), st.integers(1, 12))
 def test_where_nothing_is_rounded_the_answers_are_those_of_float32(seed, n, k):
     vectors = exact_in_int8(n, seed)

@@ -82,7 +82,7 @@ def test_every_size_gives_the_textbooks_scores(bm25, n):
 
 
 @every_bm25
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_any_corpus_gives_the_textbooks_scores(bm25, data):
     """Also one of no documents, a query of no terms, and a term of no document."""

@@ -60,7 +60,7 @@ def test_every_width_gives_the_best_of_a_memorys_rows(similarities, dim):
 
 
 @every_similarities
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_any_chains_give_the_defined_similarities(similarities, data):
     n, memories = data.draw(st.integers(0, 40)), data.draw(st.integers(1, 20))
@@ -125,7 +125,7 @@ def candidates(proposals, place, before, after, speaker, allowed):
 
 
 @every_beside
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data())
 def test_any_conversation_gives_the_defined_candidates(beside, data):
     n = data.draw(st.one_of(st.integers(1, 12), st.integers(60, 70)))
@@ -200,7 +200,7 @@ def said_of(around, session, slot, terms, lengths, idf, scores, timed, max_lengt
 
 
 @every_word_features
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data())
 def test_any_words_give_the_defined_features(word_features, data):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))

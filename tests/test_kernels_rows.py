@@ -90,7 +90,7 @@ def test_a_scan_of_every_width_gives_the_defined_answer_under_any_mask(scan, kin
 
 @every_scan
 @every_kind
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_any_scan_gives_the_defined_answer(scan, kind, data):
     n, dim = data.draw(st.integers(0, 40)), data.draw(st.integers(1, 70))
@@ -231,7 +231,7 @@ def test_products_of_every_width_and_number_of_queries_are_as_defined(dots, dim)
 
 
 @every_dots
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_any_positions_give_the_defined_products(dots, data):
     n, dim = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 70))
@@ -315,7 +315,7 @@ def test_a_scale_that_was_rounded_itself_sends_nothing_beyond_127(quantize):
 
 
 @needs_native
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     rows=hnp.arrays(
         np.float32,
@@ -332,7 +332,7 @@ def test_native_quantises_any_floats_to_the_same_bits(rows):
 
 
 @every_rank
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_any_features_give_the_defined_scores_and_the_best(rank, data):
     m, f = data.draw(st.integers(0, 60)), data.draw(st.integers(1, 12))
@@ -395,7 +395,6 @@ def test_a_text_without_tokens_matches_nothing(maxsim):
 
 
 @needs_native
-@settings(deadline=None)
 @given(
     st.integers(0, 2**32 - 1),
     st.lists(st.integers(0, 70), max_size=8),

@@ -118,7 +118,7 @@ PLAIN = st.lists(st.sampled_from(["tea ", "Oslo", ". ", "? ", "\n", "Dr. ", "no 
 TEXTS = st.one_of(st.text(max_size=60), st.lists(PIECES, max_size=30).map("".join))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(text=TEXTS)
 def test_units_are_all_of_a_text_but_its_spaces(text: str) -> None:
     layout = lay_out(text)
@@ -129,7 +129,7 @@ def test_units_are_all_of_a_text_but_its_spaces(text: str) -> None:
     assert all(u == u.strip() and u for u in units(layout))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(text=PLAIN.map("".join))
 def test_plain_text_has_the_sentences_of_the_language(text: str) -> None:
     layout = lay_out(text)

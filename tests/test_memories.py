@@ -71,7 +71,7 @@ def test_a_search_under_way_ends_although_the_store_is_replaced_meanwhile() -> N
 STEPS = ["say", "say", "conclude", "update", "invalidate", "delete", "erase", "follow"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=seeds, steps=st.lists(st.sampled_from(STEPS), max_size=40))
 @example(seed=0, steps=[])
 def test_features_are_those_of_plain_python_however_the_changes_came(
@@ -103,7 +103,7 @@ def test_features_are_those_of_plain_python_however_the_changes_came(
                 assert found.similarity == "cosine"
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=seeds)
 def test_features_under_a_metric_are_those_of_plain_python(seed: int) -> None:
     rng = np.random.default_rng(seed)

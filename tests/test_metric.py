@@ -36,7 +36,6 @@ def rounding(q: WhitenedQuery, norms: np.ndarray) -> float:
 
 
 @example(384, 50, 384, 3, 0.9, 40)
-@settings(deadline=None)
 @given(
     seeds,
     st.integers(2, 60),
@@ -87,7 +86,6 @@ def test_algorithm_1_line_11_is_not_the_inverse_and_line_15_finds_nothing_with_i
     assert found == list(range(300))
 
 
-@settings(deadline=None)
 @given(seeds, st.integers(2, 50), st.integers(2, 33), st.floats(0, 1))
 def test_every_form_equals_its_dense_formula(seed, n, d, alpha):
     H = cloud(seed, n, d)
@@ -236,7 +234,6 @@ def test_a_square_that_rounding_makes_negative_is_0():
     assert norms_of(metric, np.ones((1, 1), np.float32)).tolist() == [0]
 
 
-@settings(deadline=None)
 @given(seeds, st.integers(2, 50), st.integers(2, 33))
 def test_a_row_asked_for_is_its_own_nearest_and_no_form_leaves_its_range(seed, n, d):
     H = cloud(seed, n, d)
@@ -254,7 +251,6 @@ def test_a_row_asked_for_is_its_own_nearest_and_no_form_leaves_its_range(seed, n
 
 
 @example(1019, 6, 6)  # the covariance has an eigenvalue just below 0
-@settings(deadline=None)
 @given(seeds, st.integers(2, 6), st.integers(2, 30))
 def test_repeated_rows_span_no_more_than_once(seed, distinct, times):
     H = np.repeat(cloud(seed, distinct, 50), times, axis=0)
@@ -276,7 +272,7 @@ def test_a_broken_row_scores_least_and_never_nan():
     assert whitened_cosine(dots, q, norms)[3] == 0
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     hnp.arrays(
         np.float32,
@@ -342,7 +338,6 @@ def test_a_fit_takes_one_thread_of_blas_and_puts_back_what_there_was(monkeypatch
 # -- running moments -------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(seeds, st.integers(3, 40), st.integers(2, 17))
 def test_moments_after_adds_and_merges_equal_a_fresh_fit(seed, n, d):
     H = cloud(seed, n, d)

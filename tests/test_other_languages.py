@@ -124,7 +124,7 @@ def ranked(postings: Postings) -> dict[str, tuple[list[int], list[float]]]:
     return {gram: (match.docs.tolist(), match.scores.tolist()) for gram, match in found.items()}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(before=st.lists(change, max_size=4), after=st.lists(change, max_size=4))
 def test_postings_in_grams_are_those_of_the_texts_whatever_came_and_went(before, after) -> None:
     said: dict[int, str] = {}

@@ -59,7 +59,7 @@ change = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_the_ranking_is_plain_bm25s_whatever_came_and_went(data: st.DataObject) -> None:
     postings, texts = Postings(), Texts()

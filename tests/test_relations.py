@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from storekit import encoder
 
@@ -93,7 +93,6 @@ WORDS = (
 ).split()
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(WORDS), max_size=14).map(" ".join) | st.text(max_size=80))
 def test_a_triple_says_nothing_that_its_fact_does_not(fact: str) -> None:
     whole = " ".join(fact.split())

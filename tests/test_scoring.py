@@ -72,7 +72,7 @@ def test_what_does_not_fit_is_refused(small: Engine) -> None:
         small._score([5] * 301, 1)
 
 
-@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
 def test_tokens_cover_a_text_in_order(engine: Engine, text: str) -> None:
     spans = engine.token_offsets(text)

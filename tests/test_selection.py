@@ -42,7 +42,7 @@ def chosen(text: str, budget: int, scores: list[float] | None = None, **more: ob
 # -- pooling, masks, means -----------------------------------------------------------------------
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(values=st.lists(st.floats(0, 100), min_size=1, max_size=40))
 def test_pooling_is_the_mean_of_the_neighbours_that_there_are(values: list[float]) -> None:
     wanted = [np.mean(values[max(0, i - 2) : i + 3]) for i in range(len(values))]
@@ -207,14 +207,14 @@ def check_sentences(layout: Layout, kept: np.ndarray, tokens: np.ndarray) -> Non
             assert kept[ends[before < 3]].all()
 
 
-@settings(max_examples=CASES, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=CASES, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_the_budget_and_what_is_whole_hold_by_an_estimate(data: st.DataObject) -> None:
     check(data, estimated_tokens)
 
 
 @pytest.mark.models
-@settings(max_examples=CASES, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=CASES, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_the_budget_and_what_is_whole_hold_by_a_models_tokens(
     engine: Engine, data: st.DataObject

@@ -134,7 +134,7 @@ FIELDS = st.sampled_from(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.dictionaries(FIELDS, JSON))
 def test_no_body_of_a_chat_makes_the_server_fail(server: Running, body: dict[str, Any]) -> None:
     data = json.dumps({**HI, **body}).encode()

@@ -93,7 +93,7 @@ class Cache:
 OPS = ("add", "add", "update", "vectors", "invalidate", "delete", "erase", "reset")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(st.sampled_from(OPS), st.integers(0, 3), st.booleans()), min_size=5, max_size=40

@@ -54,7 +54,7 @@ def test_terms_are_those_of_the_stores_index(store: Store) -> None:
     assert by_memory(read(store)) == dict(zip(rowids, tokenize(TEXTS), strict=True))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=40), min_size=1, max_size=6)
 )

@@ -74,7 +74,7 @@ TEXTS = st.one_of(
 
 
 @pytest.mark.models
-@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(text=TEXTS)
 def test_words_have_the_same_tokens_alone_and_in_a_text(words: Vocabulary, text: str) -> None:
     assert words._splits_at_spaces
