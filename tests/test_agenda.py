@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import date
+from datetime import date, timedelta
 from unittest.mock import patch
 
 import pytest
@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from memorykit import quick
 
 from edgemem import Chat, Memory
-from edgemem.language import asked_days, ends_weekly, told_days, told_weekdays
+from edgemem.language import (
+    asked_days,
+    ends_weekly,
+    may_name_far,
+    naming,
+    told_days,
+    told_weekdays,
+)
 from edgemem.stages.generation import NOTHING_FOUND
 
 NOW = "2026-11-18T09:00:00+00:00"  # a Wednesday
@@ -60,6 +67,29 @@ NOW = "2026-11-18T09:00:00+00:00"  # a Wednesday
 def test_a_question_for_coming_days_is_known(question: str, first: str, last: str) -> None:
     days = (date.fromisoformat(first), date.fromisoformat(last), False)
     assert asked_days(question, NOW) == days
+
+
+SAID = (
+    "The exam is on the 8th.|It is on Thursday the 22nd at 9.|The exam is in 10 weeks.|"
+    "It's in a month.|We meet three weeks on Monday.|I leave next month.|on 4/9/2027|"
+    "We met three weeks yesterday.|We moved two months ago.|I saw her last month.|"
+    "Party on May 3rd.|Zahnarzt am 3.12.|The gala is 30 days from today.|dentist febuary 3|"
+    "It is the second Saturday of September.|We moved in this week.|I fly on Friday week.|"
+    "We land on 3 May 2027 and leave exactly two weeks later.|Camp from 28 June to 3 July.|"
+    "We were there the week of 28 June.|It is a fortnight tomorrow.|dinner next friday"
+).split("|")
+
+
+@pytest.mark.parametrize("text", SAID)
+def test_a_day_that_is_far_away_is_looked_for_in_every_text_that_may_name_it(text: str) -> None:
+    named = 0
+    for n in range(0, 366, 5):
+        said = date(2026, 11, 18) + timedelta(days=n)
+        for day in {day for days in told_days(text, f"{said}T09:00:00") for day in days}:
+            named += 1
+            far = abs(day - said) > timedelta(days=16)
+            assert not far or naming(day, day).search(text) or may_name_far(text), (said, day)
+    assert named
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ from edgemem.language.en_calendar import (
     day_text,
     month_number,
 )
-from edgemem.language.en_dates import COUNT, UNIT, absolute, count, without_other_days
+from edgemem.language.en_dates import COUNT, SPELLED_NTH, UNIT, absolute, count, without_other_days
 from edgemem.language.en_plain import plain
 from edgemem.language.en_when import spelled_days
 from edgemem.language.other_dates import (
@@ -55,6 +55,9 @@ __all__ = [
     "calls_off",
     "ends_weekly",
     "goes_on",
+    "may_call_off",
+    "may_end_weekly",
+    "may_name_far",
     "mentions",
     "moved",
     "names_an_nth",
@@ -187,8 +190,17 @@ _FROM_NOW = rf"\bin (?:exactly |about )?{COUNT} {UNIT}\b|\b{UNIT} (?:ago|from|to
 _GIVEN_UP = re.compile(
     r"\b(?:no longer|any ?more|(?:gave|given|giving) up|quit|packed in|scrapped)\b", re.I
 )
+may_call_off = having(_CALLED_OFF.pattern)
+"""Whether a text may call something off (`calls_off` tells whether it does)."""
 _INSTEAD_OF = re.compile(r"\b(?:instead of|not|rather than|from)(?: on)? \Z", re.I)
 _MOVES = re.compile(r"\b(?:mov(?:e|es|ed|ing)|switch\w*|chang\w+|now|instead|from now on)\b", re.I)
+may_end_weekly = having(f"{_GIVEN_UP.pattern}|{_MOVES.pattern}")
+"""Whether a text may end what comes every week (`ends_weekly`)."""
+may_name_far = having(
+    rf"\d(?:st|nd|rd|th)\b|\b(?:{SPELLED_NTH}|months?|weeks|later|yesterday|week(?:end)? of"
+    rf"|{_PARTS_OF_DAY})\b"
+)
+"""Whether a text may name a day without its month that is more than two weeks away."""
 _TOO = having(r"\b(?:also|too|as well|both)\b")
 recurs = having(
     r"\b(?:each|every|always|usually|daily|weekly|monthly|quarterly|yearly|annual(?:ly)?"
@@ -337,8 +349,9 @@ def ends_weekly(text: str, plan: str, weekday: int) -> bool:
     """
     if any(_is_of(text, found, plan) for found in _GIVEN_UP.finditer(text)):
         return True
-    moved = _MOVES.finditer(text) if told_weekdays(text) - {weekday} and not _TOO(text) else ()
-    return weekday not in told_weekdays(text) and any(_is_of(text, m, plan) for m in moved)
+    moved = any(_is_of(text, found, plan) for found in _MOVES.finditer(text))
+    now = told_weekdays(text) if moved and not _TOO(text) else ()
+    return bool(now) and weekday not in now
 
 
 def _is_of(text: str, found: re.Match[str], plan: str) -> bool:
@@ -354,11 +367,11 @@ def goes_on(sentence: str) -> bool:
 
 
 def naming(first: date, last: date) -> re.Pattern[str]:
-    """A pattern of texts that may name one of these days, or call something off.
+    """A pattern of texts that may name one of these days wherever they are told.
 
     Among the others are lengths of time from when they were told ("in 40 weeks", "a year today").
     """
-    return re.compile(f"{forms_of(first, last)}|{_FROM_NOW}|{_CALLED_OFF.pattern}", re.I)
+    return re.compile(f"{forms_of(first, last)}|{_FROM_NOW}", re.I)
 
 
 def subjects(text: str) -> set[str]:

@@ -185,13 +185,17 @@ def plain_places(text: str) -> tuple[str, tuple[int, ...]]:
     last one at its end.
     """
     read, places = text, tuple[int, ...]()
+    if _known_words().isdisjoint(_WORD.findall(text.lower())):
+        return read, places
+    spans, said = _words_of(text)
     for written_out in (_spellings, _weekdays):  # a day's neighbours are read as plain words
-        found = [*written_out(read)]
+        found = [*written_out(read, spans, said)]
         if not found:
             continue
         if not places and is_other_language(text):
             break
         read, places = _replaced(read, found, places or range(len(text)))
+        spans, said = _words_of(read)
     return read, places
 
 
@@ -215,21 +219,22 @@ def _replaced(
     return "".join((*out, text[end:])), (*places, *at[end:])
 
 
-def _spellings(text: str) -> Iterator[tuple[int, int, str]]:
+def _spellings(
+    text: str, spans: Sequence[tuple[int, int]], said: Sequence[str]
+) -> Iterator[tuple[int, int, str]]:
     """The chat spellings of a text: where they are, and what they are written out as."""
-    spans, said = _words_of(text)
-    known = _known_words()
     for i, word in enumerate(said):
-        if word in known and _alone(text, *spans[i]):
+        if word in _known_words() and _alone(text, *spans[i]):
             spelled = _spelled(text, spans, said, i)
             written = spelled and _as_typed(spelled, text, *spans[i])
             if written:
                 yield *spans[i], written
 
 
-def _weekdays(text: str) -> Iterator[tuple[int, int, str]]:
+def _weekdays(
+    text: str, spans: Sequence[tuple[int, int]], said: Sequence[str]
+) -> Iterator[tuple[int, int, str]]:
     """The short forms of weekdays in a text whose other words are plain."""
-    spans, said = _words_of(text)
     days = [i for i, word in enumerate(said) if word in _SHORT and _alone(text, *spans[i])]
     if days:
         sure = {i for i in days if said[i] not in _VAGUE or _is_day(text, spans, said, i)}
@@ -249,7 +254,7 @@ def _words_of(text: str) -> tuple[list[tuple[int, int]], list[str]]:
 
 @cache
 def _known_words() -> frozenset[str]:
-    return frozenset(chain(_SPELLINGS, _GOING, _slips(), ("wen", "were", "dis")))
+    return frozenset(chain(_SPELLINGS, _GOING, _slips(), _SHORT, ("wen", "were", "dis")))
 
 
 @cache

@@ -14,12 +14,14 @@ Knows a Memory, an embedder and dates; no prompt.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date, datetime, timedelta
-from itertools import islice
+from functools import cache, partial
+from itertools import islice, takewhile
 from math import log
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -39,9 +41,13 @@ from edgemem.language import (
     day_text,
     ends_weekly,
     goes_on,
+    may_call_off,
+    may_end_weekly,
+    may_name_far,
     mentions,
     moved,
     naming,
+    plain,
     says_only_when,
     sentences,
     share,
@@ -64,6 +70,7 @@ if TYPE_CHECKING:
 __all__ = ["Asked", "agenda", "days_asked", "with_days"]
 
 _NEAR = timedelta(days=92), timedelta(days=31)  # before and after a day, it is told of in any words
+_CLOSE = timedelta(days=16)  # before and after a day, "next Friday" or the like may name it
 _LATER = 3  # messages that are listed below a plan, the last
 _WIDEST = 2  # days: a plan for a week says little of a day in it
 _HALF_A_YEAR = timedelta(days=183)
@@ -105,20 +112,24 @@ def agenda(
     those that tell most, of others the first.
     """
     rows = told_texts(memory.store, scope, {"turn", "fact", "image"})
-    items = memory.store.by_rowids(_candidates(rows, asked)).values()
+    names = naming(asked.first, asked.last)
+    items = memory.store.by_rowids(_candidates(rows, asked, names)).values()
     hits = [Hit.of(i, 1.0) for i in items if i.kind != "fact" or i.updated_at != i.created_at]
     told = [hit for hit in hits if hit.kind != "image"]
-    near = [hit for hit in told if _told(hit.memory, _when(hit), asked)]
+    told_in = cache(partial(_told, asked))
+    may = (hit for hit in told if _may_tell(hit, asked, names))
+    near = [hit for hit in may if told_in(hit.memory, _when(hit))]
     said = {source for hit in near for source in hit.sources}
     photos = [hit for hit in hits if hit.kind == "image"]
     photos = [hit for hit in photos if _told_by_photo(hit, _when(hit), asked, said)]
+    ends = [hit for hit in told if may_end_weekly(hit.memory)]
     found: dict[tuple[str, date], tuple[_Line, Evidence]] = {}
     for evidence in evidence_of(memory, None, [*near, *photos]):
         when, photo = evidence.when or said_at, evidence.photo
         told_here = (
-            _told_by_photo(photo, when, asked, said) if photo else _told(evidence.text, when, asked)
+            _told_by_photo(photo, when, asked, said) if photo else told_in(evidence.text, when)
         )
-        if parts := [part for part in told_here if not _has_ended(part, evidence, told)]:
+        if parts := [part for part in told_here if not _has_ended(part, evidence, ends)]:
             texts = [part.text for part in parts]
             text = headed(photo, texts) if photo else " ".join(texts)
             line = _Line(min(parts).day, any(part.named for part in parts), text)
@@ -129,8 +140,9 @@ def agenda(
     tell = (i for i in order if _tells(memory, plans[i][1]))
     kept = sorted(islice(tell, most))
     listed = {hit.id for hit in near}
-    others = [hit for hit in told if hit.id not in listed]
-    lines = (line for i in kept for line in (plans[i][1], *_later(memory, *plans[i], others)))
+    others = [hit for hit in reversed(sorted(told, key=_when)) if hit.id not in listed]
+    off = {hit.id for hit in others if may_call_off(hit.memory)}
+    lines = (line for i in kept for line in (plans[i][1], *_later(memory, *plans[i], others, off)))
     left = len(plans) - len(kept)
     return (*dict.fromkeys(lines), *counted(left))  # one message may be of several plans
 
@@ -139,14 +151,31 @@ def _tells(memory: Memory, plan: Evidence) -> bool:
     return plan.photo is not None or not only_asks(memory.embedder, plan.text)
 
 
-def _candidates(rows: Rows, asked: Asked) -> list[int]:
+def _candidates(rows: Rows, asked: Asked, names: re.Pattern[str]) -> list[int]:
     """The rowids of memories that may tell of these days: those told about then, and of the others
     those that name one of the months or a weekly day, or call something off. rows: `told_texts`."""
-    begins = max(asked.first, date.min + _NEAR[0]) - _NEAR[0]
-    ends = min(asked.last, date.max - _NEAR[1]) + _NEAR[1]
-    names = naming(asked.first, asked.last)
-    since, until = begins.isoformat(), f"{ends.isoformat()}~"
-    return [row for row, text, when in rows if since <= when <= until or names.search(text)]
+    since, until = _around(asked, *_NEAR)
+    return [
+        row
+        for row, text, when in rows
+        if since <= when <= until or names.search(text) or may_call_off(text)
+    ]
+
+
+def _around(asked: Asked, before: timedelta, after: timedelta) -> tuple[str, str]:
+    """The first and the last time of these days and of those before and after."""
+    first = asked.first - min(before, asked.first - date.min)
+    last = asked.last + min(after, date.max - asked.last)
+    return first.isoformat(), f"{last.isoformat()}~"
+
+
+def _may_tell(hit: Hit, asked: Asked, names: re.Pattern[str]) -> bool:
+    """Whether a message may name one of these days; to read its dates takes far longer."""
+    since, until = _around(asked, _CLOSE, _CLOSE)
+    if since <= _when(hit) <= until:
+        return True
+    text = plain(hit.memory)
+    return names.search(text) is not None or may_name_far(text)
 
 
 def _by_rarity(
@@ -170,7 +199,7 @@ def _when(hit: Hit) -> str:
     return hit.updated_at if hit.kind == "fact" else hit.valid_from or hit.created_at
 
 
-def _told(text: str, when: str, asked: Asked) -> list[_Line]:
+def _told(asked: Asked, text: str, when: str) -> list[_Line]:
     """The sentences that tell of the days, each with the first of these days that it names.
 
     A sentence that says only when ("2 December half 9") is joined to the one before it, if that
@@ -253,33 +282,32 @@ def _has_ended(line: _Line, plan: Evidence, told: Sequence[Hit]) -> bool:
 
 
 def _later(
-    memory: Memory, line: _Line, plan: Evidence, others: Sequence[Hit]
+    memory: Memory, line: _Line, plan: Evidence, others: Sequence[Hit], off: Set[str]
 ) -> Iterator[Evidence]:
-    """The messages about the same plan up to a week after its day that name none of the days asked
-    about; of all later ones, those that call it off."""
+    """The last messages about the same plan up to a week after its day that name none of the days
+    asked about; of all later ones, those that call it off. others: the newest first. off: the ids
+    of those that may call something off."""
     if not line.named:
         return
     until = at_day((min(line.day, date.max - _WEEK) + _WEEK).isoformat())
-    after = [
+    after = (
         hit
-        for hit in others
-        if _when(hit) > (plan.when or "")
-        and (
-            calls_off(hit.memory, plan.text)
-            or (_when(hit) < until and _same(hit.memory, plan.text))
-        )
-    ]
-    yield from evidence_of(memory, None, sorted(after, key=_when)[-_LATER:])
+        for hit in takewhile(lambda hit: _when(hit) > (plan.when or ""), others)
+        if (hit.id in off and calls_off(hit.memory, plan.text))
+        or (_when(hit) < until and _same(hit.memory, plan.text))
+    )
+    yield from evidence_of(memory, None, [*islice(after, _LATER)][::-1])
 
 
 def _same(told: str, plan: str) -> bool:
     """Whether a later message is about the same thing as a plan: at least _SAME of its words are
     the plan's, or more than _SAME of those that tell no day or hour, which may have changed."""
-    words, rest = content_words(told), subjects(told)
-    by_rest = share(rest, plan)
-    return (len(words) > 1 and by_rest > 0 and share(words, plan) >= _SAME) or (
-        len(rest) > 1 and by_rest > _SAME
-    )
+    rest = subjects(told)
+    if (by_rest := share(rest, plan)) == 0:
+        return False
+    words = content_words(told)
+    by_words = len(words) > 1 and share(words, plan) >= _SAME
+    return by_words or (len(rest) > 1 and by_rest > _SAME)
 
 
 # -- plans that were moved ---------------------------------------------------------------------
