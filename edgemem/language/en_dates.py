@@ -432,86 +432,104 @@ def _is_title(match: re.Match[str]) -> bool:
     return inside and match[0].istitle()
 
 
+_MONTHS = " ".join(month[:3].lower() for month in MONTHS)
+_OF_DAY = "(?:morning|afternoon|evening)"
 _TOMORROW = "(?:tomorrow|tomm?orr?ow)"
 _NO_WEEK = "(?<!week )(?<!weeks )(?<!fortnight )"  # such a day alone is not meant
 _NEAR_DAYS = (
-    (-2, "(?:the )?day before yesterday"),
-    (2, "(?:the )?day after tomorrow"),
-    (-1, rf"{_NO_WEEK}yesterday(?: morning| afternoon| evening| night)?|{_NOT_MINE}last night"),
-    (1, f"{_TOMORROW}(?: morning| afternoon| evening| night)?"),
-    (0, rf"{_NO_WEEK}today|tonight|this (?:morning|afternoon|evening)"),
+    (-2, "before", "(?:the )?day before yesterday"),
+    (2, "after", "(?:the )?day after tomorrow"),
+    (-1, "yest night", rf"{_NO_WEEK}yesterday(?: {_OF_DAY}| night)?|{_NOT_MINE}last night"),
+    (1, "tom", f"{_TOMORROW}(?: {_OF_DAY}| night)?"),
+    (0, "to this", rf"{_NO_WEEK}today|tonight|this {_OF_DAY}"),
 )
-_RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
+# Each after words of which a text that it matches has one: to look for these is quick.
+_RULES: tuple[tuple[str, str, Callable[[re.Match[str], date], _Found]], ...] = (
     (
+        "from",
         rf"{_ALONE}{COUNT} (day|week|fortnight)s? from (?:tomorrow|"
         rf"(?:this |next |the )?(?:coming )?{_WEEKDAY})\b",
         _counted_from,
     ),
     (
+        "day tom",
         rf"{_ALONE}(?P<in>in )?(?P<count>{COUNT}) (?P<unit>week|fortnight|(?:day|month|year)(?=s? "
         rf"ago))s? (?P<ago>ago )?(?P<near>today|yesterday|{_TOMORROW})\b",
         _exactly_from,
     ),
-    (rf"(?<!last )(?<!every )\b(?:on )?{_WEEKDAY} week{_NO_NOUN}", _week_after),
-    *((rf"\b(?:{form})\b", partial(_days_away, n)) for n, form in _NEAR_DAYS),
-    (rf"{_ALONE}{COUNT} {UNIT} ago\b", lambda m, d: _shift(d, -count(m), m[2].lower())),
+    ("week", rf"(?<!last )(?<!every )\b(?:on )?{_WEEKDAY} week{_NO_NOUN}", _week_after),
+    *((cues, rf"\b(?:{form})\b", partial(_days_away, n)) for n, cues, form in _NEAR_DAYS),
+    ("ago", rf"{_ALONE}{COUNT} {UNIT} ago\b", lambda m, d: _shift(d, -count(m), m[2].lower())),
     (
+        "from",
         rf"{_ALONE}{COUNT} {UNIT} from (?:now|today)\b",
         lambda m, d: _shift(d, count(m), m[2].lower()),
     ),
     (
+        "week",
         rf"(?<!days )(?<!times )(?<!once )(?<!twice )(?<!hours )(?<!work )\b(an?|one|two|three) "
         rf"(week)s? (?:on )?{_WEEKDAY}{_PART}{_WHOLE}(?! (?:to|till?|until|since)\b)",
         _counted_from,
     ),
     (
+        "week",
         rf"\bin {COUNT} weeks?(?: exactly)?(?:['’]? time)?,? (?:on )?the "
         rf"{_WEEKDAY}{_PART}{_WHOLE}",
         _weekday_of_week,
     ),
     (
+        "day",
         rf"(?<!every )(?<!each )\b(?:on )?the (?P<which>first|second|third|fourth|last) "
         rf"{_WEEKDAY}{_PART} (?:of|in) {_MONTH}{_NO_YEAR}",
         _weekday_of_month,
     ),
-    (rf"\bin {COUNT} {UNIT}(?:['’]? time)?\b(?! (?:of|old|or)\b)(?!['’])", _in_units),
+    ("in", rf"\bin {COUNT} {UNIT}(?:['’]? time)?\b(?! (?:of|old|or)\b)(?!['’])", _in_units),
     (
+        "week",
         rf"\b(?:on )?{_WEEKDAY}{_PART}(?: of(?: the)?)? (?P<step>last|this|next) week\b",
         _weekday_of_week,
     ),
-    (rf"{_NOT_MINE}\b(?P<step>last|next) week (?:on )?{_WEEKDAY}{_PART}\b", _weekday_of_week),
-    (rf"{_NOT_MINE}\b(last|this|next) (weekend|week|month|year)\b", _step),
     (
+        "week",
+        rf"{_NOT_MINE}\b(?P<step>last|next) week (?:on )?{_WEEKDAY}{_PART}\b",
+        _weekday_of_week,
+    ),
+    ("week month year", rf"{_NOT_MINE}\b(last|this|next) (weekend|week|month|year)\b", _step),
+    (
+        "day",
         rf"{_NOT_MINE}\b(?:this )?(?P<step>last|this|next|past|coming) {_WEEKDAY}{_PART}\b"
         rf"(?! week\b|,? (?:the )?\d\d?{_SUFFIX}\b)",
         _named_weekday,
     ),
-    (rf"{_ALONE}\b(?:on )?(?:the )?{_SPAN}(?: of)? {_MONTH}{_NO_YEAR}", _days_of_month),
-    (rf"{_NO_DAY_BEFORE}\b(?:on )?{_MONTH}(?: the)? {_SPAN}{_NO_YEAR}", _days_of_month),
+    (_MONTHS, rf"{_ALONE}\b(?:on )?(?:the )?{_SPAN}(?: of)? {_MONTH}{_NO_YEAR}", _days_of_month),
+    (_MONTHS, rf"{_NO_DAY_BEFORE}\b(?:on )?{_MONTH}(?: the)? {_SPAN}{_NO_YEAR}", _days_of_month),
     (
+        _MONTHS,
         rf"(?<![:.-])\b(?:on )?(?:(?:the )?{_SAID_TWICE})?(?:the )?{_NUMBER}(?: of)? "
         rf"{_MONTH}{_NO_YEAR}",
         _day_and_month,
     ),
     (
+        _MONTHS,
         rf"{_NO_DAY_BEFORE}\b(?:on )?(?:{_SAID_TWICE})?{_MONTH}(?: the)? {_NUMBER}{_NO_YEAR}",
         _day_and_month,
     ),
-    (rf"\b(?:on )?(?:the )?{_SAID_TWICE}(?:the )?{_NTH}{_NO_NOUN}", _day_of_month),
+    ("day", rf"\b(?:on )?(?:the )?{_SAID_TWICE}(?:the )?{_NTH}{_NO_NOUN}", _day_of_month),
     (
+        "the",
         # Not "and on the second I slept", of two nights.
         rf"(?:\bon{_AFTER_PREPOSITION}) ?the (?!(?:{'|'.join(_ORDINALS[:4])})\b){_NTH}{_NO_NOUN}",
         _day_of_month,
     ),
-    (rf"\bon {_WEEKDAY}{_PART}{_NO_NAME}", _weekday),
-    (rf"\b{_WEEKDAY}{_PART}{_NO_NOUN}", _bare_weekday),
+    ("day", rf"\bon {_WEEKDAY}{_PART}{_NO_NAME}", _weekday),
+    ("day", rf"\b{_WEEKDAY}{_PART}{_NO_NOUN}", _bare_weekday),
 )
 
 
 @cache
-def _rules() -> list[tuple[re.Pattern[str], Callable[[re.Match[str], date], _Found]]]:
-    """_RULES, compiled on first use: most programs that import this module never use them."""
-    return [(re.compile(pattern, re.IGNORECASE), rule) for pattern, rule in _RULES]
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """A pattern of _RULES, compiled on first use: most texts need few of them."""
+    return re.compile(pattern, re.IGNORECASE)
 
 
 # Counted from the date before it: "lands on 3 May and leaves exactly two weeks later".
@@ -555,8 +573,11 @@ def _moments(text: str, said_at: str) -> list[Moment]:
     said = datetime.fromisoformat(said_at).date()
     found: list[Moment] = []
     taken = bytearray(len(text))
-    for pattern, rule in _rules():
-        for match in pattern.finditer(text):
+    letters = text.lower()
+    for cues, pattern, rule in _RULES:
+        if not any(cue in letters for cue in cues.split(" ")):
+            continue
+        for match in _compiled(pattern).finditer(text):
             start, end = match.span()
             if 1 in taken[start:end]:
                 continue
