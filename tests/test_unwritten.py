@@ -6,11 +6,14 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from clikit import Run
 
+from edgemem.errors import StoreLocked
 from edgemem.memory import Memory
+from edgemem.store import database
 from edgemem.store.encryption import remove_unwritten
 
 pytestmark = pytest.mark.models
@@ -63,6 +66,25 @@ def test_a_vault_whose_store_is_missing_is_kept_by_a_command_that_fails(
     (home / "memory.db").unlink()
     run("add", "--no-infer", "x", "--timestamp", "soon", code=2)
     assert (home / "memory.db.vault").read_bytes() == key
+
+
+def test_no_vault_is_opened_anew_whose_key_was_removed_meanwhile(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phrase = "a long passphrase of tests"
+    monkeypatch.setenv("EDGEMEM_PASSPHRASE", phrase)
+    path = home / "memory.db"
+    with Memory(path, passphrase=phrase):
+        pass
+    connect = database.connect
+
+    def connected_late(*given: Any) -> Any:
+        remove_unwritten(path)
+        return connect(*given)
+
+    monkeypatch.setattr(database, "connect", connected_late)
+    with pytest.raises(StoreLocked, match="removed"), Memory(path, passphrase=phrase) as memory:
+        memory.add("My cat is Tom", user_id="ana", infer=False)
 
 
 def test_a_store_that_another_connection_uses_or_that_was_written_to_stays(home: Path) -> None:

@@ -49,7 +49,7 @@ from edgemem.store.rows import (
     unpack_vectors,
 )
 from edgemem.store.writing import Transaction
-from edgemem.vault import Vault
+from edgemem.vault import Vault, is_vault
 
 __all__ = ["Browsed", "Store", "browse", "owners", "replacements"]
 
@@ -126,10 +126,14 @@ class Store:
             source = database.sqlite_name(file)
             vault = encryption.find_vault(file, vault, busy_timeout_s)
         key = None if vault is None else vault.page_key
+        has_keys = file is not None and is_vault(file)
         with ExitStack() as opened:
             with sqlite_errors(name, encrypted=key is not None):
                 writer = database.connect(source, busy_timeout_s, key)
                 opened.callback(writer.close)
+                if file is not None and has_keys and not is_vault(file):
+                    # A new file would be encrypted with a key that is kept nowhere.
+                    raise StoreLocked(f"{name} was removed by a program that ended; try again")
                 schema.prepare(writer, file, busy_timeout_s, key, read_only=source != name)
                 reader = writer
                 if file is not None:
