@@ -136,7 +136,7 @@ _NO_NAME = (
     r"nights?|mornings|afternoons|evenings|in (?:the week|a|an|one|two|three|\d+)|of|or so)\b)"
 )
 _PREPOSITIONS = frozenset(
-    "on in since until till til from by for of before after about around to between".split()
+    "on in at since until till til from by for of before after about around to between".split()
 )
 _AFTER_PREPOSITION = "".join(
     rf"|(?<=\b{word} )" for word in "since until till by before from after to".split()
@@ -479,7 +479,7 @@ _RULES: tuple[tuple[str, _Rule], ...] = (
         rf"(?:(?:the )?(?:last |first )?{_WEEKDAY}|the (?:last |first )?(?P<unit>day|week(?:end)?))"
         r" (?P<way>before|after) )?(?:(?P<step>this|last|next) )?"
         rf"(?P<feast>{calendar.A_FEAST}){_PART}(?:,? (?:of |in )?(?P<year>{A_YEAR})| this year)?"
-        rf"(?!,? (?:the )?(?!{_CLOCK})\d)(?:{NO_NOUN}|{_WHOLE}(?(way)|(?(on)|(?!)))(?= (?:off|is|"
+        rf"(?!,? {_NUMBERED})(?:{NO_NOUN}|{_WHOLE}(?(way)|(?(on)|(?!)))(?= (?:off|is|"
         r"was|starts?|works|suits|everyone|(?-i:[A-Z](?!greement|ales?\b)\w*))\b))",
         lambda m, d: _feast(m, d) if m["way"] or m["on"] is not None else _bare(_feast, m, d),
     ),
