@@ -24,8 +24,7 @@ from edgemem.language.en import (
     sentences,
     words,
 )
-from edgemem.language.en_calendar import A_MONTH, DAYS, MONTHS
-from edgemem.language.en_dates import earlier
+from edgemem.language.en_calendar import A_MONTH, DAYS, MONTHS, earlier
 from edgemem.language.en_days import told_days
 from edgemem.language.en_plain import plain
 from edgemem.language.en_when import counted

@@ -17,7 +17,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from functools import cache, partial
+from string import capwords
 
+from edgemem.language import en_calendar as calendar
 from edgemem.language import en_tense as tense
 from edgemem.language.en import NUMBER_WORDS
 from edgemem.language.en_calendar import (
@@ -28,13 +30,14 @@ from edgemem.language.en_calendar import (
     MONTHS,
     add_months,
     day_text,
+    earlier,
     month_number,
+    shifted,
 )
 from edgemem.language.en_plain import plain_places
 
 __all__ = ["Moment", "absolute", "moments", "phrase", "written"]
 
-_WEEKDAYS = {name[:3].lower(): number for number, name in enumerate(DAYS)}
 _NUMBERS = {word: n for n, word in enumerate(NUMBER_WORDS[:10], 1)}
 _NUMBERS |= {"a": 1, "an": 1, "couple": 2, "few": 3}
 
@@ -49,34 +52,6 @@ class Moment:
     begins: date
 
 
-def earlier(day: date, n: int, unit: str) -> date:
-    """The same day `n` units earlier; the last of its month where that has no such day."""
-    if unit in LONG:
-        return day - n * LONG[unit]
-    first = add_months(day, -n * (12 if unit == "year" else 1))
-    return first.replace(day=min(day.day, (add_months(first, 1) - first).days))
-
-
-def _shift(day: date, n: int, unit: str) -> tuple[str, date]:
-    """The date `n` units away, as text and as its first day. Only a number of days is exact."""
-    if unit == "day":
-        to = day + timedelta(days=n)
-        return f"on {day_text(to)}", to
-    if unit == "fortnight":
-        n, unit = 2 * n, "week"
-    if unit == "weekend":
-        to = day - timedelta(days=day.weekday()) + timedelta(days=5, weeks=n)
-        return f"on the weekend of {day_text(to)}", to
-    if unit == "week":
-        to = day - timedelta(days=day.weekday()) + timedelta(weeks=n)
-        return f"in the week of {day_text(to)}", to
-    if unit == "month":
-        to = add_months(day, n)
-        return f"in {MONTHS[to.month - 1]} {to.year}", to
-    to = date(day.year + n, 1, 1)
-    return f"in {to.year}", to
-
-
 # -- relative dates --------------------------------------------------------------------------
 
 # Not the end of another number (1.5, 2-3, twenty-two, two or three).
@@ -87,7 +62,6 @@ _NOT_MINE = (
 )
 COUNT = rf"(a couple of|a few|an?|{'|'.join(NUMBER_WORDS[:10])}|\d{{1,3}})"
 UNIT = r"(day|week|fortnight|month|year)s?"
-LONG = {"day": timedelta(1), "week": timedelta(7), "fortnight": timedelta(14)}
 _WEEKDAY = rf"(?P<day>{'|'.join(DAYS)})"
 _SHORT_DAY = "mon|tues?|wed|thur?s?|fri|sat|sun"
 _PART = r"(?: (?P<part>morning|afternoon|evening|night))?"
@@ -122,7 +96,7 @@ _CLOCK = r"\d\d?(?:[:.]\d\d(?!\d)| ?[ap]\.?m\b)"
 _AT_A_TIME = re.compile(rf" (?:at \d|{_CLOCK})", re.I)
 _NOT_EACH_WEEK = re.compile(rf"{_AT_A_TIME.pattern}| now\b|,? not\b", re.I)
 # Before these a day's name is no adjective: not "saturday job", "the 8th floor".
-_NO_NOUN = (
+NO_NOUN = (
     rf"{_WHOLE}(?=\s*(?:$|[.,!?;)…\n]|[-–—] )| {_CLOCK}|"
     r" (?:at|in|with|for|because|cause|cos|bc|and|n|but|so|if|when|then|the(?! \d)|i|i['’]\w+|we|"
     r"he|she|they|you|it|my|our|his|her|to|from|until|till|around|about|by|after|before|too|as|via|"
@@ -135,7 +109,7 @@ _NO_NAME = (
     r"nights?|mornings|afternoons|evenings|in (?:the week|a|an|one|two|three|\d+)|of|or so)\b)"
 )
 _PREPOSITIONS = frozenset(
-    "on in since until till til from by for of before after about around to between".split()
+    "on in at since until till til from by for of before after about around to between".split()
 )
 _AFTER_PREPOSITION = "".join(
     rf"|(?<=\b{word} )" for word in "since until till by before from after to".split()
@@ -158,7 +132,7 @@ _DAY_BEFORE = re.compile(
 _DAY_AFTER = re.compile(rf"(?:{_RANGE}|\s+(?:on\s+)?)\b{_ANY_DAY}", re.I)
 _OTHER_DAY = re.compile(
     r"(?<!why not )(?:(?<=\bnot )|(?<=\bisn['’]t )|(?<=\binstead of )|(?<=\brather than ))"
-    rf"(?:(?:on|for|this|next|the) )*(?:{_ANY_DAY}|{_SHORT_DAY})\b"
+    rf"(?:(?:on|for|this|next|the|at) )*(?:{_ANY_DAY}|{_SHORT_DAY}|{calendar.A_FEAST})\b"
     rf"(?:,? (?:the )?{A_DAY}(?![\w:.]\d)(?: (?:of )?(?:{A_MONTH})\b(?: \d{{4}})?)?)?",
     re.I,
 )
@@ -193,6 +167,7 @@ _LONG_AGO = 180  # days; people add the year to a date further back
 _WINDOW = 60  # characters beside a weekday in which a name or a range is looked for
 
 _Found = tuple[str, date] | None
+_Rule = Callable[[re.Match[str], date], _Found]
 
 
 def count(match: re.Match[str], group: int | str = 1) -> int:
@@ -204,6 +179,12 @@ def _tense(match: re.Match[str]) -> int:
     return tense.direction(match.string, *match.span())
 
 
+def _direction(match: re.Match[str], again: re.Pattern[str]) -> int:
+    """The tense of a day that is in no list and has no other date beside it, nor comes again."""
+    comes = again.search(match.string, *tense.clause(match.string, *match.span()))
+    return tense.UNKNOWN if comes or not _is_one_day(match) else _tense(match)
+
+
 def _in_units(match: re.Match[str], said: date) -> _Found:
     """in two weeks; not "I read it in two weeks", nor "two pills in a day"."""
     lead = match.string[tense.clause(match.string, *match.span())[0] : match.start()]
@@ -211,13 +192,13 @@ def _in_units(match: re.Match[str], said: date) -> _Found:
         return None
     each = match[1].lower() in ("a", "an") and _EACH.search(lead)
     past = each or _tense(match) == tense.PAST
-    return None if past else _shift(said, count(match), match[2].lower())
+    return None if past else shifted(said, count(match), match[2].lower())
 
 
 def _counted_from(match: re.Match[str], said: date) -> _Found:
     """three weeks from tomorrow, or from this coming Monday; a week on Monday"""
     from_day = said + timedelta(days=1) if match["day"] is None else _nearest(match, said, 1)
-    return _to_weekday(match, from_day + count(match) * LONG[match[2].lower()])
+    return _to_weekday(match, from_day + count(match) * calendar.LONG[match[2].lower()])
 
 
 def _week_after(match: re.Match[str], said: date) -> _Found:
@@ -240,17 +221,15 @@ def _exactly_from(match: re.Match[str], said: date) -> _Found:
 
 def _weekday_of_month(match: re.Match[str], said: date) -> _Found:
     """the second Saturday of September: the coming one, unless the verb says that it is past"""
-    month, past = month_number(match["month"]), _tense(match) == tense.PAST
-    for year in (said.year, said.year - 1 if past else said.year + 1):
-        first = date(year, month, 1)
-        day = first + timedelta(days=(_number_of(match) - first.weekday()) % 7)
-        if match["which"].lower() == "last":
-            day += timedelta(weeks=4 if (day + timedelta(weeks=4)).month == day.month else 3)
-        else:
-            day += timedelta(weeks=_ORDINALS.index(match["which"].lower()))
-        if (day < said) == past:
-            return _to_weekday(match, day)
-    return None
+    which = match["which"].lower()
+
+    def of_year(year: int) -> calendar.Days:
+        begins = date(year, month_number(match["month"]), 1)
+        if which == "last":
+            return (_nearest(match, add_months(begins, 1), -1),) * 2
+        return (_nearest(match, begins + timedelta(weeks=_ORDINALS.index(which), days=-1), 1),) * 2
+
+    return _to_weekday(match, calendar.nearest(of_year, said, _tense(match) or 1)[0])
 
 
 def _step(match: re.Match[str], said: date) -> _Found:
@@ -260,7 +239,7 @@ def _step(match: re.Match[str], said: date) -> _Found:
     n, unit = _STEP[match[1].lower()], match[2].lower()
     if n == 0 and unit == "weekend" and said.weekday() < 5 and _tense(match) == tense.PAST:
         n = -1
-    return _shift(said, n, unit)
+    return shifted(said, n, unit)
 
 
 def _to_weekday(match: re.Match[str], day: date) -> tuple[str, date]:
@@ -276,7 +255,7 @@ def _nearest(match: re.Match[str], said: date, direction: int) -> date:
 
 def _number_of(match: re.Match[str]) -> int:
     """Monday is 0. Raises KeyError on what only looks like a weekday."""
-    return _WEEKDAYS[match["day"][:3].lower()]
+    return calendar.WEEKDAYS[match["day"][:3].lower()]
 
 
 def _named_weekday(match: re.Match[str], said: date) -> _Found:
@@ -307,7 +286,7 @@ def _weekday(match: re.Match[str], said: date) -> _Found:
     return _to_weekday(match, _nearest(match, said, direction)) if direction else None
 
 
-def _bare_weekday(match: re.Match[str], said: date) -> _Found:
+def _bare(rule: _Rule, match: re.Match[str], said: date) -> _Found:
     """friday, without "on", unless it is part of a name ("Ruby Tuesday")."""
     lead = _lead(match.string, match.start())
     found = re.search(r"(?<![\w'’])[\w'’]*$", lead)
@@ -318,13 +297,45 @@ def _bare_weekday(match: re.Match[str], said: date) -> _Found:
         # "it's Friday" may tell of today, and "my day is Friday" of each week
         (is_it or word.lower() == "is")
         and _NOT_EACH_WEEK.match(match.string, match.end())
-        and said.weekday() != _number_of(match)
+        and said.weekday() != calendar.WEEKDAYS.get((match["day"] or "")[:3].lower())
     )
+    # "from Boxing Day to New Year's Day"; "New Year's Eve at ours", read as a plan
+    told = told or (rule is _feast and re.search(r"\b(?:to|and|or|there is)$", lead) is not None)
     if not told and (is_it or word.lower() in _NO_DAY_AFTER or word.isdigit()):
         return None
     if word[:1].isupper() and word != "I" and not (told or word.lower() in _PREPOSITIONS):
         return None  # "Ruby Tuesday"
-    return _weekday(match, said)
+    return rule(match, said)
+
+
+def _feast(match: re.Match[str], said: date) -> _Found:
+    """on Christmas Eve; the last Friday before Easter: past or coming, as the verb says."""
+    name, way, step, year = (match[part] or "" for part in ("feast", "way", "step", "year"))
+    of_year, of = partial(_beside_feast, match), (match["part"] or match["unit"] or "day").lower()
+    direction = _STEP.get(step.lower()) or _direction(match, _YEARLY) or bool(step or year)
+    if not direction or (not way and name.lower() in calendar.LONG_FEASTS):
+        return None
+    day = (of_year(int(year)) if year else calendar.nearest(of_year, said, direction))[0]
+    if not (step or year or calendar.is_near(day, said, direction)):
+        return None
+    lead = ("in" if of == "week" else "on") + f" the {of} of" * (of != "day")
+    own = DAYS[day.weekday()] if match["day"] else capwords(name) * (not way)
+    tail = f"{way.lower()} {capwords(name)}" * bool(way)
+    return " ".join(filter(None, (lead, own, day_text(day), tail))), day
+
+
+def _beside_feast(match: re.Match[str], year: int) -> calendar.Days:
+    """The days that are counted from a feast, or the feast itself."""
+    day, unit = calendar.feast_day(match["feast"], year), (match["unit"] or "").lower()
+    step, one = -1 if (match["way"] or "").lower() == "before" else 1, timedelta(days=1)
+    if match["day"]:
+        day = _nearest(match, day, step)
+    elif unit == "weekend":
+        day += (1 if step > 0 else -2) * one
+        day += (5 - day.weekday()) * step % 7 * step * one
+    elif unit:
+        day += (-7 if unit == "week" and step < 0 else step) * one
+    return day, day + {"week": 6, "weekend": 1}.get(unit, 0) * one
 
 
 def _is_one_day(match: re.Match[str]) -> bool:
@@ -356,17 +367,11 @@ def _is_quoted(text: str, place: int) -> bool:
 def _day_of_month(match: re.Match[str], said: date) -> _Found:
     """the 8th of June, on the 21st: the last one or the next, as the verb says; not today."""
     month, weekday = map(match.groupdict().get, ("month", "day"))
-    if not _is_one_day(match):
-        return None
     text, start = match.string, match.start()
     if not month and _NAMED_MONTH.search(text, max(0, start - _WINDOW), start):
         return None  # "in April, on the 19th": of that month
-    first, last = tense.clause(text, *match.span())
-    again = _YEARLY if month else _MONTHLY
-    if again.search(text, first, last):
-        return None
-    direction = _tense(match)
     number = int(match["nth"]) if match["nth"] else spelled_nth(match["spelled"])
+    direction = _direction(match, _YEARLY if month else _MONTHLY)
     if direction == tense.UNKNOWN:
         return None
     for n in range(13):  # months
@@ -423,7 +428,7 @@ def _days_of_month(match: re.Match[str], said: date) -> _Found:
 
 
 def _days_away(n: int, match: re.Match[str], said: date) -> _Found:
-    return None if _is_title(match) else _shift(said, n, "day")
+    return None if _is_title(match) else shifted(said, n, "day")
 
 
 def _is_title(match: re.Match[str]) -> bool:
@@ -444,7 +449,17 @@ _NEAR_DAYS = (
     (0, "to this", rf"{_NO_WEEK}today|tonight|this {_OF_DAY}"),
 )
 # Each after words of which a text that it matches has one: to look for these is quick.
-_RULES: tuple[tuple[str, str, Callable[[re.Match[str], date], _Found]], ...] = (
+_RULES: tuple[tuple[str, str, _Rule], ...] = (
+    (
+        "christmas boxing stephen year valentine patrick halloween friday easter",
+        r"\b(?=[bcefghlmnostvw])(?<!about )(?<!happy )(?<!merry )(?P<on>on |(?<=ing of ))?(?:"
+        rf"(?:(?:the )?(?:last |first )?{_WEEKDAY}|the (?:last |first )?(?P<unit>day|week(?:end)?))"
+        r" (?P<way>before|after) )?(?:(?P<step>this|last|next) )?"
+        rf"(?P<feast>{calendar.A_FEAST}){_PART}(?:,? (?:of |in )?(?P<year>{A_YEAR})| this year)?"
+        rf"(?!,? {_NUMBERED})(?:{NO_NOUN}|{_WHOLE}(?(way)|(?(on)|(?!)))(?= (?:off|is|"
+        r"was|starts?|works|suits|everyone|(?-i:[A-Z](?!greement|ales?\b)\w*))\b))",
+        lambda m, d: _feast(m, d) if m["way"] or m["on"] is not None else _bare(_feast, m, d),
+    ),
     (
         "from",
         rf"{_ALONE}{COUNT} (day|week|fortnight)s? from (?:tomorrow|"
@@ -457,13 +472,13 @@ _RULES: tuple[tuple[str, str, Callable[[re.Match[str], date], _Found]], ...] = (
         rf"ago))s? (?P<ago>ago )?(?P<near>today|yesterday|{_TOMORROW})\b",
         _exactly_from,
     ),
-    ("week", rf"(?<!last )(?<!every )\b(?:on )?{_WEEKDAY} week{_NO_NOUN}", _week_after),
+    ("week", rf"(?<!last )(?<!every )\b(?:on )?{_WEEKDAY} week{NO_NOUN}", _week_after),
     *((cues, rf"\b(?:{form})\b", partial(_days_away, n)) for n, cues, form in _NEAR_DAYS),
-    ("ago", rf"{_ALONE}{COUNT} {UNIT} ago\b", lambda m, d: _shift(d, -count(m), m[2].lower())),
+    ("ago", rf"{_ALONE}{COUNT} {UNIT} ago\b", lambda m, d: shifted(d, -count(m), m[2].lower())),
     (
         "from",
         rf"{_ALONE}{COUNT} {UNIT} from (?:now|today)\b",
-        lambda m, d: _shift(d, count(m), m[2].lower()),
+        lambda m, d: shifted(d, count(m), m[2].lower()),
     ),
     (
         "week",
@@ -514,15 +529,15 @@ _RULES: tuple[tuple[str, str, Callable[[re.Match[str], date], _Found]], ...] = (
         rf"{_NO_DAY_BEFORE}\b(?:on )?(?:{_SAID_TWICE})?{_MONTH}(?: the)? {_NUMBER}{_NO_YEAR}",
         _day_and_month,
     ),
-    ("day", rf"\b(?:on )?(?:the )?{_SAID_TWICE}(?:the )?{_NTH}{_NO_NOUN}", _day_of_month),
+    ("day", rf"\b(?:on )?(?:the )?{_SAID_TWICE}(?:the )?{_NTH}{NO_NOUN}", _day_of_month),
     (
         "the",
         # Not "and on the second I slept", of two nights.
-        rf"(?:\bon{_AFTER_PREPOSITION}) ?the (?!(?:{'|'.join(_ORDINALS[:4])})\b){_NTH}{_NO_NOUN}",
+        rf"(?:\bon{_AFTER_PREPOSITION}) ?the (?!(?:{'|'.join(_ORDINALS[:4])})\b){_NTH}{NO_NOUN}",
         _day_of_month,
     ),
     ("day", rf"\bon {_WEEKDAY}{_PART}{_NO_NAME}", _weekday),
-    ("day", rf"\b{_WEEKDAY}{_PART}{_NO_NOUN}", _bare_weekday),
+    ("day", rf"\b{_WEEKDAY}{_PART}{NO_NOUN}", partial(_bare, _weekday)),
 )
 
 
@@ -542,12 +557,12 @@ _BRACKETED = re.compile(
     rf"|(?P<first>{A_MONTH}) (?P<last>\d\d?)(?:st|nd|rd|th)?)\)",
     re.I,
 )
-_EXACT = re.compile(rf"on (?:(?:{'|'.join(DAYS)}) )?\d")
+_EXACT = re.compile(rf"on (?:{calendar.A_NAMED_DAY} )?\d", re.I)
 _WRITTEN_DAY = re.compile(rf"\b(\d{{1,2}})(?:st|nd|rd|th)? ({'|'.join(MONTHS)}),? (\d{{4}})\b")
 # Any match of a rule has one of these words. Most texts have none, which is quick to see.
 _ANY = re.compile(
     rf"\b(?:yesterday|{_TOMORROW}|today|tonight|ago|from|in|week|later|last|this|next|past|coming|{_ANY_DAY}|"
-    rf"\d{{1,2}}(?:st|nd|rd|th)?|{SPELLED_NTH})\b",
+    rf"\d{{1,2}}(?:st|nd|rd|th)?|{SPELLED_NTH}|(?=[bceghnsv])(?:{calendar.A_FEAST}))\b",
     re.IGNORECASE,
 )
 
@@ -622,7 +637,7 @@ def _later(text: str, found: Sequence[Moment]) -> Iterator[Moment]:
             if unit == "week" and match["exactly"]:
                 n, unit = 7 * n, "day"
             if known:
-                yield Moment(*match.span(), *_shift(days[known - 1][1], n, unit))
+                yield Moment(*match.span(), *shifted(days[known - 1][1], n, unit))
 
 
 def absolute(text: str, said_at: str) -> tuple[str, str | None]:

@@ -17,6 +17,7 @@ from datetime import date, datetime, timedelta
 from itertools import pairwise
 from typing import NamedTuple
 
+from edgemem.language import en_calendar as calendar
 from edgemem.language import en_tense as tense
 from edgemem.language.en import (
     NUMBER_WORDS,
@@ -29,15 +30,25 @@ from edgemem.language.en import (
     words,
 )
 from edgemem.language.en_calendar import (
+    A_FEAST,
     A_MONTH,
     A_YEAR,
     DAYS,
     MONTHS,
+    Days,
     add_months,
     day_text,
     month_number,
 )
-from edgemem.language.en_dates import COUNT, SPELLED_NTH, UNIT, absolute, count, without_other_days
+from edgemem.language.en_dates import (
+    COUNT,
+    NO_NOUN,
+    SPELLED_NTH,
+    UNIT,
+    absolute,
+    count,
+    without_other_days,
+)
 from edgemem.language.en_plain import plain
 from edgemem.language.en_when import spelled_days
 from edgemem.language.other_dates import (
@@ -71,9 +82,6 @@ __all__ = [
     "unnamed_days",
 ]
 
-Days = tuple[date, date]
-"""The first and the last day."""
-
 
 class Asked(NamedTuple):
     """The days that a question asks about. past: whether it asks what was, not what is planned."""
@@ -85,9 +93,10 @@ class Asked(NamedTuple):
 
 _WHEN = re.compile(
     r"(?:\b(?:on|in|at|for|over|during) )?(?:the (?P<unit>week|weekend) of )?"
-    rf"(?:(?:the \w+ of )?(?:{'|'.join(DAYS)}),? )?"
+    rf"(?:(?:the \w+ of )?{calendar.A_NAMED_DAY},? )?"
     r"(?:the )?(?:(?:(?P<from>\d\d?)-)?(?P<nth>\d\d?)(?:st|nd|rd|th)? (?:of )?)?"
-    rf"\b(?P<month>{A_MONTH})\b(?:,? (?P<year>{A_YEAR}))?",
+    rf"\b(?P<month>{A_MONTH})\b"
+    rf"(?:,? (?P<year>{A_YEAR})(?: (?:before|after) (?:{A_FEAST}))?)?",
     re.I,
 )
 _MONTH_FIRST = re.compile(rf"\b({A_MONTH})\b\.? (\d\d?)(?:st|nd|rd|th)?,? (?={A_YEAR})", re.I)
@@ -142,11 +151,12 @@ _AN_HOUR = re.compile(
     r"(?: ?(?:h|[ap]\.?m|uhr|o['’]clock))?|in the (?:morning|afternoon|evening))\Z",
     re.I,
 )
-_SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}  # the first month
+_SEASON = "|".join((*calendar.SEASONS, A_FEAST))
+_AT_LONG = re.compile(f"(at|for|over|this|last|next) ({'|'.join(calendar.LONG_FEASTS)})", re.I)
 _LONG = re.compile(
     r"(?:\b(?:in|during|over|of|for|back in) )?(?:\bthe )?\b(?:(?:whole|rest) (?:of )?)?"
-    rf"(?:(?P<step>this|last|next) (?P<unit>year|{'|'.join(_SEASONS)})"
-    rf"|(?:at )?(?P<season>{'|'.join(_SEASONS)}|christmas)(?: (?:of )?(?P<of>\d{{4}}))?(?! \w)"
+    rf"(?:(?P<step>this|last|next) (?P<unit>year|{_SEASON})"
+    rf"|(?:at |on )?(?P<season>{_SEASON})(?: (?:of )?(?P<of>\d{{4}}))?{NO_NOUN}"
     r"|(?<!at )(?P<year>(?:19|20)\d\d))(?: so far)?\b",
     re.I,
 )
@@ -256,7 +266,7 @@ def told_days(text: str, said_at: str) -> list[Days]:
     """
     text = _MONTH_FIRST.sub(r"\2 \1 ", plain(text))
     elsewhere = NAMED_OR_NUMBERED.search(text) is not None
-    if not (elsewhere or _DATED.search(text)):
+    if not (elsewhere or _DATED.search(text) or re.search(A_FEAST, text, re.I)):
         return []
     text = without_other_days(text)
     # A list with a day too many is better than one that misses "3/4", whichever it is.
@@ -275,6 +285,11 @@ def _told(text: str, said_at: str) -> list[Days]:
             written = absolute(read, said_at)[0]
             found = [*_WHEN.finditer(written)]
             dated = [days for m in found if m["year"] for days in _days(m)]
+            for long in () if recurs(read) else _LONG.finditer(read):
+                step = tense.direction(read, *long.span())
+                feast = _long(long, said, past=step < 0) if _AT_LONG.match(long[0]) else None
+                if feast and step and (long["step"] or calendar.is_near(feast[0], said, step)):
+                    dated.append(feast)
             if dated:
                 for one, other in pairwise(found):  # "from 3 May 2027 to 5 June"
                     listed = _AND_TO.fullmatch(written, one.end(), other.start())
@@ -296,7 +311,7 @@ def _nearest(name: str, said: date, step: int) -> date | None:
     with suppress(OverflowError):  # in the year 9999
         for n in range(1, 62):
             day = said + timedelta(days=n * step)
-            if f"{day.day}" == name[:-2] or day.weekday() == _number(name):
+            if name[:-2] == f"{day.day}" or name[:3].title() == DAYS[day.weekday()][:3]:
                 return day
     return None
 
@@ -371,7 +386,7 @@ def naming(first: date, last: date) -> re.Pattern[str]:
 
     Among the others are lengths of time from when they were told ("in 40 weeks", "a year today").
     """
-    return re.compile(f"{forms_of(first, last)}|{_FROM_NOW}", re.I)
+    return re.compile(f"{forms_of(first, last)}|{A_FEAST}|{_FROM_NOW}", re.I)
 
 
 def subjects(text: str) -> set[str]:
@@ -400,7 +415,8 @@ def told_weekdays(text: str) -> set[int]:
     """The weekdays that a text says to come again and again; Monday is 0."""
     text = days_in_english(plain(text))
     found = [one[0] for one in _EVERY.finditer(text) if not _is_over(text, one)]
-    return {_number(name) for of_one in found for name in re.findall(_A_DAY, of_one, re.I)}
+    names = {name[:3].lower() for one in found for name in re.findall(_A_DAY, one, re.I)}
+    return {number for name, number in calendar.WEEKDAYS.items() if name in names}
 
 
 def _is_over(text: str, every: re.Match[str]) -> bool:
@@ -408,12 +424,6 @@ def _is_over(text: str, every: re.Match[str]) -> bool:
     first, last = tense.clause(text, *every.span())
     before = text[first : every.start()]
     return _GIVEN_UP.search(text[first:last]) is not None or _INSTEAD_OF.search(before) is not None
-
-
-def _number(weekday: str) -> int:
-    """Monday is 0; -1 if it is none."""
-    begun = weekday[:3].capitalize()
-    return next((n for n, name in enumerate(DAYS) if name.startswith(begun)), -1)
 
 
 def asked_days(question: str, now: str) -> Asked | None:
@@ -489,23 +499,22 @@ def _asked(question: str, now: str) -> Asked | None:
 
 
 def _long(found: re.Match[str], today: date, *, past: bool) -> Days | None:
-    """The days of a year, a season or Christmas; for a question about the past, until today."""
+    """The days of a year, a season or a feast; for a question about the past, until today."""
     season = (found["season"] or found["unit"] or "year").lower()
     named, step = found["year"] or found["of"], (found["step"] or "").lower()
-    month, n_months = (_SEASONS[season], 3) if season in _SEASONS else (1, 12)
-    with suppress(OverflowError, ValueError):  # the year 0; the year 9999
-        first = date(int(named) if named else today.year, month, 1)
-        if season == "christmas":
-            first = date(first.year, 12, 24)
-        if not named and (step == "next" or (step == "last" and season == "year")):
-            first = first.replace(first.year + (1 if step == "next" else -1))
-        elif not named and (past or step == "last") and first > today:
-            first = first.replace(first.year - 1)
-        last = add_months(first, n_months) - timedelta(days=1)
-        if season == "christmas":
-            last = first + timedelta(days=2)
-        if not past and not named and last < today:
-            first, last = (day.replace(day.year + 1) for day in (first, last))
+
+    def of_year(year: int) -> Days:
+        if season in calendar.SEASONS or season == "year":
+            first = date(year, calendar.SEASONS.get(season, 1), 1)
+            return first, add_months(first, 12 if season == "year" else 3) - timedelta(days=1)
+        day, days = calendar.feast_day(season, year), calendar.LONG_FEASTS.get(season, (0, 0))
+        return day + timedelta(days=days[0]), day + timedelta(days=days[1])
+
+    with suppress(KeyError, OverflowError, ValueError):  # "Eaſter"; the year 0; the year 9999
+        if named or step == "next" or (step == "last" and season == "year"):
+            first, last = of_year(int(named or today.year + (1 if step == "next" else -1)))
+        else:
+            first, last = calendar.nearest(of_year, today, -1 if past or step == "last" else 1)
         return first, (min(last, today) if past and first <= today else last)
     return None
 

@@ -10,9 +10,10 @@ import re
 from datetime import date, datetime
 from functools import partial
 
+from edgemem.language import en_calendar as calendar
 from edgemem.language.en import NUMBER_WORDS
-from edgemem.language.en_calendar import A_MONTH, DAYS, MONTHS, day_text, month_number
-from edgemem.language.en_dates import COUNT, SPELLED_NTH, UNIT, count, earlier, spelled_nth
+from edgemem.language.en_calendar import A_MONTH, DAYS, MONTHS, day_text, earlier, month_number
+from edgemem.language.en_dates import COUNT, SPELLED_NTH, UNIT, count, spelled_nth
 from edgemem.language.en_tense import COMING, direction, is_perfect
 from edgemem.language.other_dates import days_in_english
 
@@ -117,19 +118,11 @@ _SPELLED = re.compile(
     rf"\b(?:(?:{'|'.join(_TENS)})(?:[- ](?:{'|'.join(NUMBER_WORDS[:9])}))?|{'|'.join(_VALUES)})\b",
     re.I,
 )
-_SEASONS = {"winter": 1, "spring": 4, "summer": 7, "autumn": 10, "fall": 10}  # the middle month
 _PARTS = {
     "early": 0, "start of": 0, "beginning of": 0, "first week of": 0, "first half of": 0,
     "late": 2, "end of": 2, "last week of": 2, "second half of": 2,
 }  # fmt: skip
 """Parts of a month or year; any other, as "mid", is the middle: 1."""
-_FEASTS = {
-    "christmas eve": (12, 24), "christmas day": (12, 25), "christmas": (12, 25),
-    "boxing day": (12, 26), "new year's eve": (12, 31), "new year's day": (1, 1),
-    "new year": (1, 1), "valentine's day": (2, 14), "halloween": (10, 31),
-}  # fmt: skip
-"""Month and day; Easter moves."""
-_FEAST = "|".join(["easter", *_FEASTS]).replace("'", "['’]?")
 _ASKED = re.compile(
     r"\b(?:(?:(?:on|in|during|back in|around|by|as of) (?:the )?|at the (?=\w+ (?:\w+ )?of ))"
     rf"(?:(?:{'|'.join(DAYS)}),? )?(?:(?P<part>{'|'.join(_PARTS)}|mid|middle of)[ -])?"
@@ -137,9 +130,10 @@ _ASKED = re.compile(
     rf"(?:of )?(?P<month>{A_MONTH})\b(?: (?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?!\w))?"
     r"(?:,?(?: of)? (?:(?P<year>\d{4}|['’]\d\d)|(?P<back>last year)))?|"
     r"(?P<whole>(?:19|20)\d\d))|"
-    rf"(?:at|over|around|last|on|by) (?P<feast>{_FEAST})(?:,? (?:of |in )?(?P<its>\d{{4}}))?|"
+    rf"(?:at|over|around|last|on|by) (?P<feast>{calendar.A_FEAST})"
+    r"(?:,? (?:of |in )?(?P<its>\d{4}))?|"
     r"(?:last|in|during|over|(?:in|during|over) the) (?:last )?"
-    rf"(?P<season>{'|'.join(_SEASONS)})(?: (?:of )?(?P<of>\d{{4}}))?|"
+    rf"(?P<season>{'|'.join(calendar.SEASONS)})(?: (?:of )?(?P<of>\d{{4}}))?|"
     rf"(?P<step>last) (?:(?P<unit>week|month|year)|(?P<named>{'|'.join(MONTHS)}))|"
     rf"(?P<count>{COUNT}) (?P<ago>day|week|fortnight|month|year)s? ago)\b",
     re.I,
@@ -293,44 +287,20 @@ def _amid(found: re.Match[str], today: date) -> date:
     if found["whole"]:
         return date(int(found["whole"]), (2, 7, 11)[part], 1)
     if season := found["season"]:
-        month = _SEASONS[season.lower()]
+        month = calendar.SEASONS[season.lower()] % 12 + 1  # the middle one
         if found["of"]:  # the winter of 2021 ends in 2022
             return date(int(found["of"]) + (month == 1), month, 15)
-        return _last(today, month, 15)
-    if feast := (found["feast"] or "").lower().replace("’", "'"):
-        return _feast(feast, int(found["its"])) if found["its"] else _last_feast(feast, today)
+        return calendar.nearest(lambda year: (date(year, month, 15),) * 2, today, -1)[0]
+    if found["feast"]:
+        day = calendar.feast_day(found["feast"], int(found["its"] or today.year))
+        last = day if found["its"] or day <= today else None
+        return last or calendar.feast_day(found["feast"], today.year - 1)
     if unit := (found["unit"] or "").lower():
         if unit == "year":
             return date(today.year - 1, 7, 1)
         day = earlier(today, 1, unit)
         return day.replace(day=15) if unit == "month" else day
     return earlier(today, count(found, "count"), found["ago"].lower())
-
-
-def _feast(name: str, year: int) -> date:
-    """The day of a feast in a year. Source: Meeus 1991, chapter 8, for Easter."""
-    if name != "easter":
-        return date(year, *_FEASTS[name if name in _FEASTS else name.replace("s ", "'s ")])
-    a, (b, c) = year % 19, divmod(year, 100)
-    d, e = divmod(b, 4)
-    g = (8 * b + 13) // 25
-    h = (19 * a + b - d - g + 15) % 30
-    i, k = divmod(c, 4)
-    last = (32 + 2 * e + 2 * i - h - k) % 7
-    m = (a + 11 * h + 22 * last) // 451
-    month, nth = divmod(h + last - 7 * m + 114, 31)
-    return date(year, month, nth + 1)
-
-
-def _last_feast(name: str, today: date) -> date:
-    day = _feast(name, today.year)
-    return day if day <= today else _feast(name, today.year - 1)
-
-
-def _last(today: date, month: int, nth: int) -> date:
-    """The last such day of a year."""
-    day = date(today.year, month, nth)
-    return day if day <= today else day.replace(today.year - 1)
 
 
 # -- how long until a day ----------------------------------------------------------------------
@@ -350,7 +320,7 @@ _HOW_LONG = re.compile(
     re.I,
 )
 _A_DAY = re.compile(
-    rf" ?(?:on )?(?:the )?(?:(?:{'|'.join(DAYS)}),? )?(?:the )?(?P<nth>\d\d?)(?:st|nd|rd|th)?"
+    rf" ?(?:on )?(?:the )?(?:{calendar.A_NAMED_DAY},? )?(?:the )?(?P<nth>\d\d?)(?:st|nd|rd|th)?"
     rf"(?: of)? (?P<month>{A_MONTH})\b(?:,? (?P<year>\d{{4}}))?(?! ?(?:to|until|till?|[-–—]) ?\d)",
     re.I,
 )
