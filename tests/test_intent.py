@@ -189,11 +189,11 @@ def test_what_was_meant_is_asked_in_the_question_before_and_is_no_news(
 ) -> None:
     """ "I meant my sister's" was kept as news."""
     wanted = intent(shipped, embedder, text, before)
-    found = as_meant(shipped, embedder, text, before, "recall", wanted)
-    if asked is None:
-        assert found == (text, wanted)
-    else:
-        assert found == (asked, Intent("recall", tells=False))
+    of_client = None if before.endswith("?") else "recall"
+    for after in ("recall", of_client):
+        found = as_meant(shipped, embedder, text, before, after, wanted)
+        meant = (text, wanted) if asked is None else (asked, Intent("recall", tells=False))
+        assert found == meant
 
 
 def test_how_far_a_place_of_the_news_is_from_another_is_general_knowledge(

@@ -241,10 +241,10 @@ def as_meant(
 
     "I meant Shona's" asks the question before of Shona, unless it likely tells something ("I mean
     4812"). "How far is that?" after news may ask of the world, with the place put in. after: what
-    the message before wanted. wanted: the message's intent.
+    the message before wanted; a client does not tell. wanted: the message's intent.
     """
     said, asked = plain(text), ""
-    if after == "recall":
+    if after == "recall" or (after is None and asks(before)):
         asked = meant(said, before)
         news = asked and wanted.wants != "recall" and _telling(_logits(embedder, said)) >= _NEWS
         if asked and not news:
