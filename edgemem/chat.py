@@ -43,8 +43,9 @@ from edgemem.pipeline import image_memories, recall
 from edgemem.pipeline.days import Asked, agenda, days_asked, with_days
 from edgemem.pipeline.intervals import aged, compared
 from edgemem.pipeline.parts import engine_for
-from edgemem.pipeline.photos import caption_of, known_of, lines_of
+from edgemem.pipeline.photos import known_of
 from edgemem.pipeline.turn import AnswerPlan, Turn, Way, plain_text, without_model
+from edgemem.pipeline.whole import listed, of_photo, refusal_of, told_whole
 from edgemem.results import (
     AddResults,
     Evidence,
@@ -60,7 +61,7 @@ from edgemem.runtime.experts import HEEDS_PARAMS, reader_of
 from edgemem.runtime.generation import Options
 from edgemem.runtime.vocabulary import Pixels
 from edgemem.stages import generation
-from edgemem.stages.intent import STAGE, TASKS, Intent, Want, intent
+from edgemem.stages.intent import STAGE, TASKS, Intent, Want, as_meant, intent
 from edgemem.stages.reply import (
     NEWS_TOKENS,
     NO_IDEA,
@@ -170,6 +171,12 @@ class Chat:
         return self._engine or self.memory.engine
 
     @property
+    def _said_last(self) -> Turn:
+        """The user's last turn; an empty one if nothing was said."""
+        said = (turn for turn in reversed(self._turns) if turn.said.role == "user")
+        return next(said, Turn(Message("user", "", "")))
+
+    @property
     def _heeds_notes(self) -> bool:
         """Whether the model heeds all that it is shown, and says itself if no memory tells."""
         return self.engine.n_params >= HEEDS_PARAMS
@@ -209,7 +216,8 @@ class Chat:
         said_at = time_of(timestamp) or utc_now()
         started = time.perf_counter()
         days = days_asked(text, said_at)
-        wanted = Intent("overview", tells=False) if days else self._intent(text, bool(images))
+        of_days = text, Intent("overview", tells=False)
+        asked, wanted = of_days if days else self._asked(text, with_images=bool(images))
         if wanted.wants == "erase":
             wanted = replace(wanted, tells=wanted.tells or bool(images))
             remember = wanted.tells and remember  # it may quote what is to be forgotten
@@ -219,8 +227,9 @@ class Chat:
         of_images = bool(images) and wanted.wants == "recall" and not self.engine.sees
         changes = self._store(text, said_at, wanted, images) if stores and of_images else None
         sent = images if of_images else ()
-        asked = image_memories.sent_with(self.memory, sent, changes, said_at)
-        plan = self._plan_answer(text, said_at, wanted, days, images, options or {}, asked)
+        shown = image_memories.sent_with(self.memory, sent, changes, said_at)
+        plan = self._plan_answer(asked, said_at, wanted, days, images, options or {}, shown)
+        plan = replace(plan, text=text)
         planned = time.perf_counter()
         timings = {
             "intent_ms": (understood - started) * 1e3,
@@ -266,23 +275,18 @@ class Chat:
                 return plan
             wanted = replace(wanted, wants="general")  # it knows its own answer
         memory, plain = self.memory, plain_text(text)
-        before = next((turn for turn in reversed(self._turns) if turn.said.role == "user"), None)
-        if wanted.wants == "recall" and wanted.refers and before and before.wants == "general":
+        if wanted.wants == "recall" and wanted.refers and self._said_last.wants == "general":
             wanted = replace(wanted, wants="general", doubtful=True)  # "and of Morocco?"
         asks, own_words = wanted.wants == "recall", bool(options)
         with_turns = wanted.refers if asks else self._way(wanted, own_words) == "converse"
-        if sent:
-            hits = SearchResults(tuple(hit for hit in sent if known_of(hit)))
-        else:
-            hits = self._search(text, said_at, with_turns=with_turns)
+        told = SearchResults(tuple(hit for hit in sent if known_of(hit)))
+        hits = told if sent else self._search(text, said_at, with_turns=with_turns)
         if asks and not sent and not any(hit.score >= _NEAR_SCORE for hit in hits):
             rare = recall.without_remarks(memory, plain, hits, self._scope, least=_CANDIDATES)
             hits = replace(hits, items=tuple(rare))
-        told_of = partial(recall.told_of, most=TOLD_TURNS, scope=self._scope)
-        quoted = told_of(memory, plain, hits) if asks and not sent else ()
-        if asks and not (quoted or self.engine.sees):
-            quoted = recall.read_out(memory, plain, hits, sent)
-        if quoted:
+        whole = memory, self._scope, plain, hits, None if self.engine.sees else sent, self._turns
+        quoted = told_whole(*whole, most=TOLD_TURNS) if asks else None
+        if quoted is not None:
             wanted = replace(wanted, wants="overview")
         maybe_told = wanted.wants == "general" and any(hit.score >= _NEAR_SCORE for hit in hits)
         if maybe_told and (wanted.doubtful or self._heeds_notes):
@@ -298,9 +302,11 @@ class Chat:
             evidence = agenda(memory, self._scope, days, said_at, most=TOLD_TURNS)
             # Other models mix the plans up, and invent some where there are none.
             way = way if evidence and self._heeds_notes else "quote"
+        elif told_by or quoted is not None:
+            evidence = told_by or quoted or ()
         else:
-            evidence = told_by or quoted or (*self._evidence(plain, hits, wanted, way), *now)
-        refusal = generation.NOTHING_FOUND if days else self._refusal(plain, hits, sent)
+            evidence = (*self._evidence(plain, hits, wanted, way), *now)
+        refusal = generation.NOTHING_FOUND if days else refusal_of(memory, plain, hits, sent)
         plan = AnswerPlan(text, plain, said_at, hits, way, wanted, evidence, options, refusal)
         plan = replace(plan, image_hits=hits.items) if sent else plan
         if pixels:
@@ -349,12 +355,14 @@ class Chat:
             self._known_facts = None
         return False
 
-    def _intent(self, text: str, with_images: bool = False) -> Intent:
-        said = (turn.said for turn in reversed(self._turns) if turn.said.role == "user")
-        before = next((message.content for message in said), "")
+    def _asked(self, text: str, *, with_images: bool = False) -> tuple[str, Intent]:
+        """A message as it is to be answered in this conversation, and what it wants."""
+        last, embedder = self._said_last, self.memory.embedder
         engine = engine_for(self.memory, STAGE, self.engine)
         caption = with_images and not self.engine.sees
-        return intent(engine, self.memory.embedder, text, before, caption=caption)
+        wanted = intent(engine, embedder, text, last.said.content, caption=caption)
+        after = engine, embedder, text, last.said.content, last.wants
+        return (text, wanted) if with_images else as_meant(*after, wanted)
 
     def _way(self, wanted: Intent, own_words: bool) -> Way:
         """How the model answers a message of this intent.
@@ -398,15 +406,14 @@ class Chat:
         HEEDS_PARAMS."""
         if self._heeds_notes:
             return "", ()
-        memory = self.memory
-        answer = compared(memory, partial(self._search, said_at=None), text, said_at)
-        answer = answer or aged(memory, hits, text, said_at)
-        return answer or recall.listed(memory, text, hits) or ("", ())
+        answer = compared(self.memory, partial(self._search, said_at=None), text, said_at)
+        answer = answer or aged(self.memory, hits, text, said_at)
+        return answer or listed(self.memory, text, hits) or ("", ())
 
     def offered(self, text: str) -> Sequence[Hit]:
         """The memories that a message would offer to the cloud as the first of a conversation."""
         now = utc_now()
-        if not days_asked(text, now) and self._intent(text).wants is None:
+        if not days_asked(text, now) and self._asked(text)[1].wants is None:
             return ()
         return self._search(text, now)
 
@@ -482,6 +489,8 @@ class Chat:
         self, text: str, hits: SearchResults, wanted: Intent, way: Way
     ) -> tuple[Evidence, ...]:
         wants, memory = wanted.wants, self.memory
+        if wants == "act":
+            return of_photo(memory, text, hits)
         if wants == "recall" and way == "answer":
             return self._evidence_for_expert(text, hits)
         if wants == "overview":
@@ -545,15 +554,6 @@ class Chat:
             return plan
         recalls = replace(plan.intent, wants="recall")
         return replace(plan, intent=recalls, expert_answer=said, evidence=told)
-
-    def _refusal(self, question: str, hits: SearchResults, sent: Sequence[Hit] = ()) -> str:
-        """The answer if no memory tells. About an image it says that no model has seen it. sent:
-        the images that came with the question."""
-        photo = sent[0] if sent else recall.photo_asked(self.memory, question, hits)
-        if photo is None:
-            return generation.NOTHING_FOUND
-        read = photo.image is None or photo.image.ocr_state != "pending"
-        return generation.unseen(caption_of(photo), text=bool(lines_of(photo)), read=read)
 
     def _images_asked_about(
         self, images: Sequence[bytes | str | Path], hits: SearchResults, wanted: Intent
@@ -686,10 +686,9 @@ def _streamed(stream: Stream, reply: Reply, pieces: list[str]) -> Iterator[str]:
     """The pieces of a model's answer without leading spaces, each also appended to `pieces`."""
     try:
         for piece in stream:
-            piece = piece if pieces else piece.lstrip()
-            if piece:
-                pieces.append(piece)
-                yield piece
+            if shown := piece if pieces else piece.lstrip():
+                pieces.append(shown)
+                yield shown
     finally:
         stream.close()
         with suppress(ReferenceError):

@@ -37,6 +37,7 @@ from edgemem.stages.intent import (
     CLASSES,
     Intent,
     Want,
+    as_meant,
     decided,
     expert_prompt,
     expert_target,
@@ -146,6 +147,69 @@ def test_news_of_what_is_forgotten_or_removed_are_kept(
 ) -> None:
     found = intent(shipped, embedder, text)
     assert found.tells and found.wants != "erase"
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "wants"),
+    [
+        ("Are you sure the dentist is on Friday?", "The dentist is on Friday.", "recall"),
+        ("are you certain my flight leaves at 6", "When does my flight leave?", "source"),
+        ("Are you sure nobody can read this?", "", "self"),
+    ],
+)
+def test_whether_something_is_so_is_no_question_about_the_assistant(
+    shipped: Engine, embedder: Embedder, text: str, before: str, wants: Want
+) -> None:
+    assert intent(shipped, embedder, text, before) == Intent(wants, tells=False)
+
+
+def test_what_is_so_no_longer_is_news_and_no_request_to_forget(
+    shipped: Engine, embedder: Embedder
+) -> None:
+    """It got how to erase, and was not kept."""
+    told = intent(shipped, embedder, "That's not my address anymore.", "What is my address?")
+    assert told == Intent(None, tells=True)
+    wiped = "That's not my address anymore, delete it"
+    assert intent(shipped, embedder, wiped, "What is my address?").wants == "erase"
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "asked"),
+    [
+        ("no, I meant Shona's", "When is my brother's birthday?", "When is Shona's birthday?"),
+        ("I meant my sister's", "When is the birthday?", "When is my sister's birthday?"),
+        ("for the office i mean", "what's the wifi password", "And for the office?"),
+        ("I mean 4812", "whats the pin of the lock", None),  # news
+        ("I meant to tell you that we moved", "Where do I live?", None),
+        ("no, it's on Tuesday", "When is the dentist?", None),
+    ],
+)
+def test_what_was_meant_is_asked_in_the_question_before_and_is_no_news(
+    shipped: Engine, embedder: Embedder, text: str, before: str, asked: str | None
+) -> None:
+    """ "I meant my sister's" was kept as news."""
+    wanted = intent(shipped, embedder, text, before)
+    of_client = None if before.endswith("?") else "recall"
+    for after in ("recall", of_client):
+        found = as_meant(shipped, embedder, text, before, after, wanted)
+        meant = (text, wanted) if asked is None else (asked, Intent("recall", tells=False))
+        assert found == meant
+
+
+def test_how_far_a_place_of_the_news_is_from_another_is_general_knowledge(
+    shipped: Engine, embedder: Embedder
+) -> None:
+    """It was answered from memory, with an address."""
+    news = "We are going to Tromsø next summer."
+
+    def asked(text: str, before: str) -> tuple[str, Want | None]:
+        wanted = intent(shipped, embedder, text, before)
+        question, found = as_meant(shipped, embedder, text, before, None, wanted)
+        return question, found.wants
+
+    far = "how far is that from Bergen?"
+    assert asked(far, news) == ("how far is Tromsø from Bergen?", "general")
+    assert asked("when is that?", news) == ("when is that?", "recall")
 
 
 @pytest.mark.parametrize(

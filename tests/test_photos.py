@@ -20,10 +20,11 @@ from edgemem.images import ocr
 from edgemem.pipeline import image_memories, recall
 from edgemem.pipeline.passages import asks_whole
 from edgemem.pipeline.photos import amount, head_of, lines_of, one_line, price
+from edgemem.pipeline.whole import of_photo, read_out, refusal_of
 from edgemem.results import ImageLine, Scope
 from edgemem.runtime.embedder import Embedder
 from edgemem.stages import evidence
-from edgemem.stages.generation import NOTHING_FOUND
+from edgemem.stages.generation import NOTHING_FOUND, OF_PHOTO
 from edgemem.stages.intent import Intent
 
 CARD = ("Smile Dental", "Appointment for Tom Linden", "Thursday 10 December 2026 09:20",
@@ -163,15 +164,14 @@ def test_what_only_eyes_could_tell_of_a_photo_is_said_to_be_unseen_and_names_the
     send("My new bike.")
     send(None, "Guest WiFi", "Network: LindenNest")
     memory.add("I work at the harbour.", user_id="default", infer=False)
-    chat = Chat(memory)
     for question, known in (
         ("Which colour has my new bike?", 'the caption of the photo "My new bike"'),
         ("What is the guest wifi called?", "the text of that photo"),
     ):
-        told = chat._refusal(question, memory.search(question, user_id="default"))
+        told = refusal_of(memory, question, memory.search(question, user_id="default"))
         assert told == f"I have only {known}, and found no answer there."
     for other in ("Where do I work at the harbour?", "Giraffes?"):
-        told = chat._refusal(other, memory.search(other, user_id="default"))
+        told = refusal_of(memory, other, memory.search(other, user_id="default"))
         assert told == NOTHING_FOUND
 
 
@@ -185,7 +185,7 @@ def test_a_question_that_has_nothing_of_a_photo_is_refused_without_it(
     send("Pizza on Friday night.", "NAPOLI EXPRESS", "1 Margherita 9.50", "TOTAL 28.90")
     (hit,) = memory.search("Pizza", user_id="default", filters={"kind": "image"})
     best = replace(memory.search(question, user_id="default"), items=(replace(hit, score=0.5),))
-    assert Chat(memory)._refusal(question, best) == NOTHING_FOUND
+    assert refusal_of(memory, question, best) == NOTHING_FOUND
     assert recall.near_misses(memory, question, best) == ()
 
 
@@ -268,7 +268,7 @@ def test_a_question_for_less_than_its_text_is_not(
     memory: Memory, send: Send, question: str
 ) -> None:
     send("Receipt from the garage, brakes on the Skoda.", *RECEIPT)
-    assert recall.read_out(memory, question, memory.search(question, user_id="default")) == ()
+    assert read_out(memory, question, memory.search(question, user_id="default")) == ()
 
 
 def test_a_question_for_what_the_photo_says_is_answered_with_the_newest_that_has_a_text(
@@ -297,6 +297,27 @@ def test_a_photo_of_which_nothing_is_known_is_not_quoted(memory: Memory, send: S
     best = [replace(hit, score=0.9) for hit in hits]
     assert recall.quotes(memory, "Is there a photo?", best) == ()
     assert recall.overview(memory, "Which photos are there?", best, most=5) == ()
+
+
+@pytest.mark.parametrize(
+    "request_", ["Show me the photo", "Can I see the receipt?", "open the receipt"]
+)
+def test_a_photo_that_is_to_be_shown_is_told_with_where_it_can_be_seen(
+    memory: Memory, send: Send, request_: str
+) -> None:
+    """It was refused as a deed."""
+    send("Receipt from the garage.", *RECEIPT)
+    hits = memory.search(request_, user_id="default")
+    (shown,) = of_photo(memory, request_, hits)
+    assert shown.text == f"Photo: Receipt from the garage: {'; '.join(RECEIPT)}"
+    assert of_photo(memory, "Book a table for two", hits) == ()
+
+
+def test_the_answer_to_show_me_the_photo_quotes_it(memory: Memory, send: Send) -> None:
+    send("The new sofa.")
+    memory.engine.wants["Show me the photo"] = "act"  # type: ignore[attr-defined]
+    answer = "".join(Chat(memory).send("Show me the photo", remember=False))
+    assert answer.startswith(OF_PHOTO) and answer.endswith("Photo: The new sofa")
 
 
 def test_of_a_long_text_the_beginning_is_read_out(memory: Memory, send: Send) -> None:

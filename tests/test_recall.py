@@ -17,7 +17,6 @@ from edgemem.pipeline.recall import (
     clock,
     evidence_of,
     has_ended,
-    listed,
     near_misses,
     notes,
     overview,
@@ -28,6 +27,7 @@ from edgemem.pipeline.recall import (
     told_of,
     without_remarks,
 )
+from edgemem.pipeline.whole import listed
 from edgemem.results import Entity, Message, Scope
 from edgemem.stages.generation import quoted
 from edgemem.store import NewRelation

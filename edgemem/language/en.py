@@ -24,6 +24,7 @@ __all__ = [
     "asks_for_next",
     "asks_for_now",
     "asks_for_past",
+    "asks_if_sure",
     "asks_when",
     "content_words",
     "counts_times",
@@ -37,6 +38,7 @@ __all__ = [
     "is_unresolved",
     "is_verdict",
     "leans_back",
+    "meant",
     "parts_of",
     "proper_names",
     "refers_back",
@@ -44,6 +46,9 @@ __all__ = [
     "sentence_starts",
     "sentences",
     "share",
+    "tells_an_end",
+    "turn_asked",
+    "with_place",
     "without_pronoun",
     "without_vocatives",
     "word_spans",
@@ -162,6 +167,13 @@ is_not_to_be_kept = having(
     rf"|(?:keep|leave) (?:this|that|it)(?: one)? out of {_YOUR_MEMORY})\b)"
 )
 """Whether a text says that it is not to be kept: "don't remember this: …", "off the record"."""
+
+
+tells_an_end = having(
+    r"\A(?!.*\b(?:you|u|please|pls|need|remember|know|keep|forget)\b)[^.,;:!?]+ any ?more\W*\Z"
+)
+"""Whether a text tells of one thing that it is over, and asks for nothing: "That's not my address
+anymore." Of the 28,384 labelled messages of models/chats seven do so, none a request to forget."""
 
 
 def is_question(text: str) -> bool:
@@ -391,6 +403,12 @@ asks_for_next = having(
 )
 """Whether a question asks when something comes next, so that what is over is no answer. What comes
 every year is over and comes again."""
+asks_if_sure = having(
+    r"\b(?:are|r) (?:you|u) (?:\w+ ){0,2}(?:sure|certain|positive) "
+    r"(?!(?:that )?(?:you|u|of|or)\b)\w"
+)
+"""Whether a question asks if something that it names is really so: "Are you sure it's on Friday?"
+Of the labelled messages of models/chats ten ask so, none about the assistant."""
 counts_times = having(r"\bhow (?:often|many times)\b")
 """Whether a question asks how often something is or was."""
 asks_for_past = having(r"\b(?:before|used to|previous(?:ly)?|former(?:ly)?|back then|old|first)\b")
@@ -414,6 +432,75 @@ def as_of_now(question: str) -> str:
     if _OF_A_TIME.search(question) or not _PRESENT.search(question):
         return question
     return f"{question.rstrip(' ?!.')} now?"
+
+
+_NOT_THAT = (
+    r"\W*(?:(?:oh|oops|sorry|no|nope|well|wait|not (?:that one|mine|hers?|his|theirs))\b\W*)*"
+)
+_MEANT = re.compile(
+    rf"{_NOT_THAT}i(?: was|['’]?m| am)? (?:meant?|asking|talking)(?: about)? (?P<what>.+?)\W*"
+    rf"|{_NOT_THAT}(?P<first>.+?),? i meant?\W*",
+    re.I,
+)
+_OWNER = re.compile(
+    r"\b(?:(?:my|our|the) )?(?!(?:what|who|when|where|how|that|it|there|here)\b)\w+['’]s(?= \w)",
+    re.I,
+)
+_OWNED = re.compile(r"\b(?:the|my|our|his|her|their)\b(?= \w)", re.I)
+_CLAUSE = re.compile(
+    r"\b(?:who|what|when|where|which|how|why|is|are|was|were|do|does|did|has|have|can|you|u|that|it"
+    r"|tell)\b|['’](?:re|ve|ll|d|t)\b|[?;:.!]\W*\w",
+    re.I,
+)
+
+
+def meant(text: str, question: str) -> str:
+    """A question with what a fragment after it says was meant; "" if the fragment has another form.
+
+    >>> meant("no, I meant Shona's", "When is my brother's birthday?"), meant("I mean Tim", "")
+    ("When is Shona's birthday?", 'And Tim?')
+    """
+    found = _MEANT.fullmatch(text)
+    said = (found["what"] or found["first"]) if found else ""
+    if not said or _CLAUSE.search(said):
+        return ""
+    owner = _OWNER.search(question) or _OWNED.search(question)
+    if owner is None or not said.endswith(_POSSESSIVE):
+        return f"And {said}?"
+    return f"{question[: owner.start()]}{said}{question[owner.end() :]}"
+
+
+_THERE = re.compile(r"\b(?:that|(?<!is )(?<!are )(?<!was )there)\b", re.I)
+
+
+def with_place(question: str, before: str) -> str:
+    """A question with the last name of the text before it in the place of "that" or "there".
+
+    >>> with_place("how far is that from Rome?", "We are going to Bari."), with_place("that?", "no")
+    ('how far is Bari from Rome?', 'that?')
+    """
+    names = NAME.findall(before)
+    return _THERE.sub(names[-1], question, count=1) if names else question
+
+
+_TURN = re.compile(
+    r"(?=.*\b(?:i|my|i['’]?ve)\b)(?=.*\b(?:messages?|words?|sa(?:id|y)|t(?:ell|old)|wr[io]te|written"
+    r"|typed?|sen[dt])\b)(?=.*\b(?:(?P<first>first)|last|just)\b)"
+    r"\W*(?:(?:and|so|but|ok|wait|hey)\W+)*what(?:['’]?s)? (?:(?:is|was|were|did|do|have|i|i['’]?ve"
+    r"|my|the|very|first|last|just|things?|messages?|words?|that|said|say|tell|told|wrote|write"
+    r"|written|typed?|sent|send|you|to|in|this|chat|conversation|here|now|today)\b\W*)+",
+    re.I,
+)
+
+
+def turn_asked(question: str) -> int | None:
+    """The place of the speaker's turn that a question asks for, 0 or -1; None if it asks for none.
+
+    >>> turn_asked("What was my first message?"), turn_asked("What did I just tell you?")
+    (0, -1)
+    """
+    asked = _TURN.fullmatch(question)
+    return None if asked is None else 0 if asked["first"] else -1
 
 
 leans_back = having(r"\A(?:and |but |so )?(?:its?|this|that|these|those|they|there|he|she)\b")

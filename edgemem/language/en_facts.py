@@ -20,6 +20,7 @@ from edgemem.language.en import (
     STOP_WORDS,
     content_words,
     denied,
+    having,
     is_negated,
     is_of_speaker,
     proper_names,
@@ -36,13 +37,14 @@ __all__ = [
     "denies_alike",
     "in_third_person",
     "is_introduced",
+    "makes_no_sense",
     "misreads",
     "named",
     "nicknames",
     "of_others",
     "owned_by",
-    "repeats_itself",
     "says_the_same",
+    "tells_name",
     "with_known_people",
 ]
 
@@ -316,18 +318,21 @@ def _is_turned_round(fact: str, said: str, speaker: str) -> bool:
     return False
 
 
-def repeats_itself(fact: str) -> bool:
-    """Whether a fact says of something only that it is itself, as one made of a bare noun does.
-    Of the 70,002 written facts of models/pairs and bench/relations three do.
+def makes_no_sense(fact: str) -> bool:
+    """Whether a fact says of something only that it is itself, as one made of a bare noun does, or
+    of somebody that they are a day. Of the 70,002 written facts of models/pairs and bench/relations
+    three do.
 
-    >>> repeats_itself("User's new sofa is called the new sofa.")
+    >>> makes_no_sense("User's new sofa is called the new sofa.")
     True
-    >>> repeats_itself("User's new sofa is the red one.")
+    >>> makes_no_sense("User's sister Shona in Dublin is Sami's birthday.")
+    True
+    >>> makes_no_sense("User's new sofa is the red one.")
     False
     """
     said = _IS_ITSELF.fullmatch(fact)
-    if said is None:
-        return False
+    if said is None or _IS_A_DAY.fullmatch(fact):
+        return said is not None
     before, after = ({*words(part.replace("'s", ""))} for part in said.groups())
     return bool(before & after) and after <= before | _SMALL
 
@@ -341,7 +346,13 @@ def _has_ended(fact: str, said: str, speaker: str) -> bool:
     return any(new and all(same_word(word, part) for word in new) for part in parts)
 
 
+tells_name = having(r"\AUser(?:['’]s (?:\w+ )?name)? is (?:called |named )?(?-i:[A-Z])")
+"""Whether a fact tells the user's name."""
 _IS_ITSELF = re.compile(r"([^,;]+?) (?:is|are|was|were)(?: called| named)? ([^,;]+)")
+_IS_A_DAY = re.compile(
+    rf"(?:[^,;]*\W)?{KIN}(?: {CAPITAL}\w+)*(?: in(?: {CAPITAL}\w+)+)? (?:is|was) "
+    r"(?:\w+['’]s?|his|her|their) (?:\d+\w* )?(?:birthday|anniversary|wedding|name day)\.?"
+)
 _SMALL = frozenset("a an at for from her his in its my of on our the their".split())
 _FIRST_TO_THIRD = (
     (re.compile(r"\b(?:I am|I['’]m)\b"), "{} is"),
@@ -364,7 +375,7 @@ _TITLES = frozenset("mr mrs ms dr prof".split())
 _NO_SURNAMES = frozenset("i i'm i've i'll i'd".split())
 _CALENDAR = frozenset(name.lower() for name in (*MONTHS, *DAYS))
 _WHO_IS = re.compile(
-    r"\W*(?:(?:and|but|so|hey|ok|okay)\b\W*){0,3}who(?:['’]?s|['’]?re|\s+(?:is|are|was|were))\s+"
+    r"\W*(?:(?:and|but|so|hey|ok|okay)\b\W*){0,3}who(?:['’]?s|['’]?re|\s+(?:is|are|am|was|were))\s+"
     r"(?P<whom>[\w'’.-]+(?:\s+[\w'’.-]+){0,4})\W*",
     re.I,
 )

@@ -22,7 +22,15 @@ from edgemem.results import Evidence, Hit
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["answered", "asks_whole", "near_lines", "nearest_sentences", "nearness", "shortened"]
+__all__ = [
+    "answered",
+    "asks_to_see",
+    "asks_whole",
+    "near_lines",
+    "nearest_sentences",
+    "nearness",
+    "shortened",
+]
 
 _WORDS_WEIGHT = 0.3  # of the share of the question's words in a sentence, beside the cosine's 1
 _BEFORE_WEIGHT = 0.2  # of the cosine of what a reply answers
@@ -34,6 +42,8 @@ _OF_AMOUNT = 0.42  # cosine of a question for an amount to one of these (bench/L
 _WHOLE_TEXT = "What does the photo say?", "What is written on the photo?"
 _ASKS_WHOLE = 0.71  # cosine of a question for a photo's text to one of these (bench/LOG.md)
 _NAMES_NONE = 0.73  # the same, if no photo has its words: "What does the photo of the sofa say?"
+_SEE = "Show me the photo.", "Can I see the photo?"
+_ASKS_TO_SEE = 0.6  # cosine of such a request to one of these; of 682 other deeds at most 0.58
 _FAR = 0.3  # of the best sentence's score; a sentence below it would only distract
 
 
@@ -139,8 +149,7 @@ def near_lines(memory: Memory, question: str, photo: Hit) -> str:
 
 
 def _asks_amount(memory: Memory, question: str) -> bool:
-    asked, *prices = memory.embedder.embed([question, *_PRICES])
-    return max(float(asked @ price) for price in prices) >= _OF_AMOUNT
+    return _nearest(memory, question, _PRICES) >= _OF_AMOUNT
 
 
 def asks_whole(memory: Memory, question: str, photo: Hit | None = None) -> bool:
@@ -153,9 +162,19 @@ def asks_whole(memory: Memory, question: str, photo: Hit | None = None) -> bool:
         name = f"{caption_of(photo)} {' '.join(lines_of(photo)[:1])}"
         names = {w for w in language.content_words(question) if language.share([w], name)}
         question = " ".join("photo" if w in names else w for w in language.words(question))
-    asked, *whole = memory.embedder.embed([question, *_WHOLE_TEXT])
-    near = max(float(asked @ each) for each in whole)
+    near = _nearest(memory, question, _WHOLE_TEXT)
     return near >= (_NAMES_NONE if photo is None else _ASKS_WHOLE)
+
+
+def asks_to_see(memory: Memory, request: str) -> bool:
+    """Whether a request is to see a photo that it does not name."""
+    return _nearest(memory, request, _SEE) >= _ASKS_TO_SEE
+
+
+def _nearest(memory: Memory, text: str, others: Sequence[str]) -> float:
+    """The largest cosine of a text to others."""
+    asked, *near = memory.embedder.embed([text, *others])
+    return max(float(asked @ each) for each in near)
 
 
 def _sentences(evidence: Evidence) -> list[str]:

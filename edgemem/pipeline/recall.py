@@ -21,16 +21,8 @@ from typing import TYPE_CHECKING, Any
 from edgemem import language
 from edgemem.pipeline import photos
 from edgemem.pipeline.lasting import KINDS, lasting
-from edgemem.pipeline.passages import (
-    answered,
-    asks_whole,
-    near_lines,
-    nearest_sentences,
-    nearness,
-    shortened,
-)
+from edgemem.pipeline.passages import near_lines, nearest_sentences, shortened
 from edgemem.pipeline.people import all_told, counted, rare_hits
-from edgemem.pipeline.replies import Part, joined, parts
 from edgemem.results import (
     ASSISTANT,
     Evidence,
@@ -50,26 +42,15 @@ from edgemem.store.relations import relations_of
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["FAR_LESS", "asked_at", "bearing", "changed", "clock", "evidence_of", "has_ended"]
-__all__ += ["known", "near_misses", "notes", "overview", "photo_asked", "quotes"]
-__all__ += [
-    "read_out",
-    "recall",
-    "relevant",
-    "search",
-    "sources",
-    "telling",
-    "told_of",
-    "within",
-    "without_remarks",
-]
+__all__ = ["FAR_FROM_BEST", "FAR_LESS", "asked_at", "bearing", "changed", "clock", "evidence_of"]
+__all__ += ["has_ended", "known", "near_misses", "notes", "overview", "quotes", "recall"]
+__all__ += ["relevant", "search", "sources", "telling", "told_of", "within", "without_remarks"]
 
 _MAX_EVIDENCE = 8  # turns and facts whose sentences are compared with the question
-_SHORTEST = 3  # items of a list in which a place counts
 _LEAST = 0.0055  # score of a note; below it only `known` is shown
 FAR_LESS = 0.03
 """The share of the best hit's score below which a hit only fills a model's window."""
-_FAR_FROM_BEST = 0.05  # the same, for an expert (bench/LOG.md, 2026-11-26)
+FAR_FROM_BEST = 0.05  # the same, for an expert (bench/LOG.md, 2026-11-26)
 _RIVALS = 0.2  # the same, for turns of which an expert should read the newest last
 _OF_THE_BEST = 0.17  # the same, for an overview or a quotation
 _BEARS = 0.5  # the same, for advice or a text
@@ -260,7 +241,7 @@ def recall(
     found = evidence_of(memory, None if ended else question, hits, assistants=True)
     found = found[:_MAX_EVIDENCE]
     if whole:
-        near = {hit.id for hit in within(sources(found), _FAR_FROM_BEST)}
+        near = {hit.id for hit in within(sources(found), FAR_FROM_BEST)}
         found = [e for e in found if e.source is not None and e.source.id in near]
         if language.is_of_speaker(question):  # "I live in Rome" of a quotation is nobody's home
             found = [replace(e, text=language.unquoted(e.text, own=True)) for e in found]
@@ -325,69 +306,10 @@ def _now_told(now: str) -> str:
     return f"Today is {language.day_text(now, named=True)}, and the time is {now[11:16]}."
 
 
-def listed(
-    memory: Memory, question: str, hits: Sequence[Hit]
-) -> tuple[str, tuple[Evidence, ...]] | None:
-    """The item of an assistant's list that a question asks for by its place, and its evidence. None
-    if the question asks for none, or if no reply has such a list."""
-    place = language.place_asked(question)
-    if place is None:
-        return None
-    found = evidence_of(memory, None, within(hits, _FAR_FROM_BEST), assistants=True)
-    lists: list[tuple[Evidence, list[Part]]] = []
-    for evidence in (e for e in found if e.is_reply):
-        by_list: dict[int, list[Part]] = {}
-        for part in parts(evidence.text):
-            by_list.setdefault(part.list_number, []).append(part)
-        by_list.pop(0, None)
-        lists += ((evidence, items) for items in by_list.values())
-    lists = [(e, items) for e, items in lists if len(items) >= max(_SHORTEST, place)]
-    if not lists:
-        return None
-    texts = [f"{items[0].head}: {joined(items)}" for _, items in lists]
-    asked = answered(memory, [evidence for evidence, _ in lists])
-    near = nearness(memory, question, texts, before=[asked.get(e, "") for e, _ in lists])
-    evidence, items = lists[int(near.argmax())]
-    part = items[place - 1 if place > 0 else place]
-    told = replace(evidence, text=f"{part.place}. {part.text}")
-    return part.text, (told,)
-
-
 def relevant(memory: Memory, hits: Sequence[Hit]) -> bool:
     """Whether any of the hits is probable enough to answer from."""
     least = RELEVANT["fast" if memory.token_embedder is None else "careful"]
     return any(hit.score >= least for hit in hits)
-
-
-def photo_asked(memory: Memory, question: str, hits: Sequence[Hit]) -> Hit | None:
-    """The image that a question is about: the best hit, or the one that it was sent with. None if
-    the best hit is not relevant, or if what is known of the image has no word of the question."""
-    if not relevant(memory, hits[:1]):
-        return None
-    best, asked = {*hits[0].sources}, language.content_words(question)
-    sent = (hit for hit in hits if hit.image is not None and best.intersection(hit.sources))
-    return next((hit for hit in sent if _shares(asked, photos.known_of(hit))), None)
-
-
-def read_out(
-    memory: Memory, question: str, hits: Sequence[Hit], sent: Sequence[Hit] = ()
-) -> tuple[Evidence, ...]:
-    """The text of the photo that a question asks to be told whole ("What did the receipt say?");
-    none for other questions, and of a photo without a text.
-
-    sent: the photos that came with the question, which is about these. Such questions differ in
-    what they call the photo (`asks_whole`). One that calls it a photo and no more is about the
-    newest.
-    """
-    asked = photo_asked(memory, question, hits)
-    meant = sent or ([asked] if asked else [])
-    if not meant and asks_whole(memory, question):
-        with_text = [hit for hit in hits if hit.kind == "image" and photos.lines_of(hit)]
-        meant = sorted(with_text, key=lambda hit: hit.valid_from or hit.created_at)[-1:]
-    texts = [(hit, text) for hit in meant if (text := photos.whole_text(hit))]
-    if not texts or not asks_whole(memory, question, texts[0][0]):
-        return ()
-    return tuple(Evidence(text, hit.valid_from, source=hit) for hit, text in texts)
 
 
 def sources(shown: Sequence[Evidence]) -> tuple[Hit, ...]:

@@ -116,6 +116,8 @@ def without_model(plan: AnswerPlan, instructions: str, *, free: bool) -> str | N
         return generation.ERASES_NOTHING if tells else generation.KEEPS_AND_ERASES_NOTHING
     if wants == "self" and not (converses and instructions):
         return generation.ABOUT_ITSELF
+    if wants == "act" and shown:
+        return generation.quoted(shown, generation.OF_PHOTO)
     if wants == "act" and not (converses and instructions):
         return generation.DOES_NOTHING_BUT_KEEPS if tells else generation.DOES_NOTHING
     if plan.computed:

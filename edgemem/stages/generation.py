@@ -31,8 +31,8 @@ from edgemem.stages.evidence import day_of, line, own_words, shown_text
 
 __all__ = ["ABOUT_ITSELF", "BEARING", "CHECK_THIS", "DOES_NOTHING", "DOES_NOTHING_BUT_KEEPS"]
 __all__ += ["ERASES_NOTHING", "FOR_A_TEXT", "KEEPS_AND_ERASES_NOTHING", "NEAREST", "NOTHING_FOUND"]
-__all__ += ["NOT_KNOWN", "NO_MEMORY", "TOLD", "TOO_SMALL", "answer", "confirms", "expert_prompt"]
-__all__ += ["expert_target", "quoted", "reliable", "unseen", "unsure"]
+__all__ += ["NOT_KNOWN", "NO_MEMORY", "OF_PHOTO", "TOLD", "TOO_SMALL", "answer", "confirms"]
+__all__ += ["expert_prompt", "expert_target", "quoted", "reliable", "unseen", "unsure"]
 
 NOTHING_FOUND = "I don't know: I found no answer to that in my memory."
 
@@ -54,6 +54,9 @@ message that is kept because it also tells something."""
 DOES_NOTHING = "I can't do that: I only talk and remember."
 DOES_NOTHING_BUT_KEEPS = f"{DOES_NOTHING} I'll keep it in mind, so you can ask me."
 """The answers to a request for a timer, a call or a booking, which a model would claim to do."""
+
+OF_PHOTO = "I can't do that here. You see the photo where the app shows memories. It tells:"
+"""The head of what is known of a photo that a deed is asked for: "Show me the receipt"."""
 
 NO_MEMORY = "None of your memories is behind my last answer."
 """The answer to what the last answer rests on, if no memory is near the question before it."""

@@ -25,28 +25,24 @@ from numpy.typing import NDArray
 from edgemem.errors import ModelError
 from edgemem.language import (
     asks,
+    asks_if_sure,
     is_not_to_be_kept,
     is_of_speaker,
     is_specific,
+    meant,
     plain,
     refers_back,
     sentences,
+    tells_an_end,
+    with_place,
 )
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.encoder import softmax
 from edgemem.runtime.engine import Engine
 
 __all__ = ["BUCKETS", "CLASSES", "REMARK", "STAGE", "TASKS", "TELLS", "Intent", "Want", "Weights"]
-__all__ += [
-    "decided",
-    "expert_prompt",
-    "expert_target",
-    "features",
-    "intent",
-    "may_tell",
-    "only_asks",
-]
-__all__ += ["shipped"]
+__all__ += ["as_meant", "decided", "expert_prompt", "expert_target", "features", "intent"]
+__all__ += ["may_tell", "only_asks", "shipped"]
 
 STAGE: Literal["intent"] = "intent"
 
@@ -68,8 +64,11 @@ CLASSES: tuple[Want | Literal["remark"] | None, ...] = (*_BY_EXPERT, "source", R
 TASKS: tuple[Want, ...] = ("task", "text")
 """The wants whose answers must agree with all that is known of the user."""
 _TELLING = (None, *TASKS)  # these always may tell something: a task says what it is for
-_ACT, _ERASE = (CLASSES.index(want) for want in ("act", "erase"))
+_ACT, _ERASE, _RECALL, _SELF = (CLASSES.index(want) for want in ("act", "erase", "recall", "self"))
 _TASK, _TEXT = (CLASSES.index(want) for want in ("task", "text"))
+_NOT_IF_SURE = [i for i, c in enumerate(CLASSES) if c not in ("recall", "general", "source")]
+"""What a question cannot want that asks if something is so, if to the regression it is not about
+the assistant, as to an expert it is."""
 _FAR_LIKELIER = 2.0
 """By so much more, in logits, the regression calls an expert's deed a request to forget."""
 _LEAST: dict[Want | None, float] = {"erase": 0.02, "act": 0.01}
@@ -101,6 +100,7 @@ BUCKETS = 8192
 """Into how many buckets the n-grams are hashed."""
 _LONGEST = 3  # words of an n-gram
 _SCALE = 3.0  # length of the n-grams' vector, beside the embedding's 1
+_NEWS = 0.75  # the same, at which "I meant Sunday" is no question after a question
 _MARKS = ("?", "？")
 _MERE_NEWS = 0.01  # factor of the probability of mere news if a message ends in such a mark
 _TOKEN = re.compile(r"[\w']+|[.,!?]")
@@ -162,6 +162,10 @@ def intent(
     if caption and not asks(text):
         return Intent(None, tells=True)
     logits = _logits(embedder, text)
+    if tells_an_end(text):
+        logits[_ERASE] = -np.inf
+    if asks_if_sure(text) and logits[_RECALL] > logits[_SELF]:
+        logits[_NOT_IF_SURE] = -np.inf
     classes, telling = decided(logits[None])
     by_regression, tells, refers = CLASSES[classes[0]], bool(telling[0]), refers_back(text)
     if by_regression == REMARK:  # "740*" puts something right; "I like that one" may be news
@@ -228,6 +232,28 @@ def only_asks(embedder: Embedder, text: str) -> bool:
     """Whether, by the regression, a message wants something and most likely tells nothing."""
     wants, _ = decided(_logits(embedder, text)[None])
     return CLASSES[wants[0]] is not None and not may_tell(embedder, text)
+
+
+def as_meant(
+    engine: Engine, embedder: Embedder, text: str, before: str, after: Want | None, wanted: Intent
+) -> tuple[str, Intent]:
+    """A message as it is to be answered after the one before it, and what it wants then.
+
+    "I meant Shona's" asks the question before of Shona, unless it likely tells something ("I mean
+    4812"). "How far is that?" after news may ask of the world, with the place put in. after: what
+    the message before wanted; a client does not tell. wanted: the message's intent.
+    """
+    said, asked = plain(text), ""
+    if after == "recall" or (after is None and asks(before)):
+        asked = meant(said, before)
+        news = asked and wanted.wants != "recall" and _telling(_logits(embedder, said)) >= _NEWS
+        if asked and not news:
+            return asked, Intent("recall", tells=False, refers=refers_back(asked))
+    elif after is None and wanted.wants == "recall" and (asked := with_place(said, before)) != said:
+        found = intent(engine, embedder, asked, before)
+        if found.wants == "general":
+            return asked, Intent("general", tells=wanted.tells)
+    return text, wanted
 
 
 def may_tell(embedder: Embedder, text: str) -> bool:
