@@ -361,8 +361,9 @@ class Chat:
         engine = engine_for(self.memory, STAGE, self.engine)
         caption = with_images and not self.engine.sees
         wanted = intent(engine, embedder, text, last.said.content, caption=caption)
-        after = engine, embedder, text, last.said.content, last.wants
-        return (text, wanted) if with_images else as_meant(*after, wanted)
+        if with_images:
+            return text, wanted
+        return as_meant(embedder, text, last.said.content, last.wants, wanted)
 
     def _way(self, wanted: Intent, own_words: bool) -> Way:
         """How the model answers a message of this intent.
@@ -686,9 +687,10 @@ def _streamed(stream: Stream, reply: Reply, pieces: list[str]) -> Iterator[str]:
     """The pieces of a model's answer without leading spaces, each also appended to `pieces`."""
     try:
         for piece in stream:
-            if shown := piece if pieces else piece.lstrip():
-                pieces.append(shown)
-                yield shown
+            piece = piece if pieces else piece.lstrip()
+            if piece:
+                pieces.append(piece)
+                yield piece
     finally:
         stream.close()
         with suppress(ReferenceError):

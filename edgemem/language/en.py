@@ -48,7 +48,6 @@ __all__ = [
     "share",
     "tells_an_end",
     "turn_asked",
-    "with_place",
     "without_pronoun",
     "without_vocatives",
     "word_spans",
@@ -468,19 +467,6 @@ def meant(text: str, question: str) -> str:
     if owner is None or not said.endswith(_POSSESSIVE):
         return f"And {said}?"
     return f"{question[: owner.start()]}{said}{question[owner.end() :]}"
-
-
-_THERE = re.compile(r"\b(?:that|(?<!is )(?<!are )(?<!was )there)\b", re.I)
-
-
-def with_place(question: str, before: str) -> str:
-    """A question with the last name of the text before it in the place of "that" or "there".
-
-    >>> with_place("how far is that from Rome?", "We are going to Bari."), with_place("that?", "no")
-    ('how far is Bari from Rome?', 'that?')
-    """
-    names = NAME.findall(before)
-    return _THERE.sub(names[-1], question, count=1) if names else question
 
 
 _TURN = re.compile(

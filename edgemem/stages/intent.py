@@ -34,7 +34,6 @@ from edgemem.language import (
     refers_back,
     sentences,
     tells_an_end,
-    with_place,
 )
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.encoder import softmax
@@ -100,7 +99,7 @@ BUCKETS = 8192
 """Into how many buckets the n-grams are hashed."""
 _LONGEST = 3  # words of an n-gram
 _SCALE = 3.0  # length of the n-grams' vector, beside the embedding's 1
-_NEWS = 0.75  # the same, at which "I meant Sunday" is no question after a question
+_NEWS = 0.75  # probability of telling at which "I meant Sunday" is news, though a question precedes
 _MARKS = ("?", "？")
 _MERE_NEWS = 0.01  # factor of the probability of mere news if a message ends in such a mark
 _TOKEN = re.compile(r"[\w']+|[.,!?]")
@@ -235,24 +234,19 @@ def only_asks(embedder: Embedder, text: str) -> bool:
 
 
 def as_meant(
-    engine: Engine, embedder: Embedder, text: str, before: str, after: Want | None, wanted: Intent
+    embedder: Embedder, text: str, before: str, after: Want | None, wanted: Intent
 ) -> tuple[str, Intent]:
     """A message as it is to be answered after the one before it, and what it wants then.
 
     "I meant Shona's" asks the question before of Shona, unless it likely tells something ("I mean
-    4812"). "How far is that?" after news may ask of the world, with the place put in. after: what
-    the message before wanted; a client does not tell. wanted: the message's intent.
+    4812"). after: what the message before wanted; a client does not tell. wanted: the message's
+    intent.
     """
-    said, asked = plain(text), ""
     if after == "recall" or (after is None and asks(before)):
+        said = plain(text)
         asked = meant(said, before)
-        news = asked and wanted.wants != "recall" and _telling(_logits(embedder, said)) >= _NEWS
-        if asked and not news:
+        if asked and (wanted.wants == "recall" or _telling(_logits(embedder, said)) < _NEWS):
             return asked, Intent("recall", tells=False, refers=refers_back(asked))
-    elif after is None and wanted.wants == "recall" and (asked := with_place(said, before)) != said:
-        found = intent(engine, embedder, asked, before)
-        if found.wants == "general":
-            return asked, Intent("general", tells=wanted.tells)
     return text, wanted
 
 
