@@ -18,6 +18,7 @@ import pytest
 from fake_engine import FakeEngine
 from memorykit import BagOfWords, bytes_beside, quick, texts
 from storekit import ADA, DIM, FAR_AHEAD, T1, T2, add, child, memory, turn, unit
+from synckit import SECRET, converge, sync
 
 from bench.sync import digest, schedule
 from edgemem.errors import InputError, SchemaVersionError, StoreError, StoreFull
@@ -34,32 +35,12 @@ from edgemem.sync.exchange import (
     Directory,
     Synced,
     code_of,
-    exchange,
     new_secret,
     secret_of,
     unseal,
 )
 
-SECRET = new_secret()
 HOUR = 3_600_000 << 16
-
-
-def never_asked(texts: list[str]) -> list[np.ndarray]:
-    raise AssertionError(f"vectors came along, and were made again: {texts}")
-
-
-def sync(store: Store, folder: Path, vectors_for=never_asked) -> Synced:
-    return exchange(store, Directory(folder), vectors_for=vectors_for)
-
-
-def converge(folder: Path, *stores: Store) -> None:
-    for _ in range(3):
-        for store in stores:
-            sync(store, folder)
-        if len({digest(store) for store in stores}) == 1:
-            break
-    assert len({digest(store) for store in stores}) == 1
-    assert [store.check() for store in stores] == [[]] * len(stores)
 
 
 def write(store: Store, id: str, text: str, at: str = T1, **more: object) -> None:

@@ -357,6 +357,7 @@ def sync(
                 remote.exchange_there()  # the other device writes its changes
                 done = _exchange(memory, remote, code)
                 remote.exchange_there()  # and takes in those of this device
+                done = done.then(_exchange(memory, remote))  # some of which it may have erased
             _print_synced(done)
         else:
             assert folder is not None

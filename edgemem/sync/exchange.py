@@ -18,7 +18,7 @@ import uuid
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -239,6 +239,12 @@ class Synced:
     erased: tuple[str, ...] = ()
     late: tuple[str, ...] = ()
     unconfirmed: tuple[str, ...] = ()
+
+    def then(self, later: Synced) -> Synced:
+        """What this exchange and a later one at the same place did together."""
+        added = ("sent", "sent_bytes", "received", "received_bytes", "erased")
+        both = {name: getattr(self, name) + getattr(later, name) for name in added}
+        return replace(later, **both)
 
 
 def exchange(
