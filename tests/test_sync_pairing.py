@@ -16,7 +16,7 @@ from synckit import SECRET, converge, never_asked, sync
 
 from edgemem import vault as vaults
 from edgemem.results import Picture
-from edgemem.store import Store
+from edgemem.store import Store, database
 from edgemem.store.erasures import verify
 from edgemem.store.sync import begin
 from edgemem.sync import pairing_code
@@ -129,7 +129,7 @@ def test_a_vault_that_sends_an_image_keeps_its_name_and_is_scrubbed(tmp_path: Pa
             add(a, memory(f"n{a.generation()}"))
         b.erase(["m1"])
         sync(b, tmp_path / "folder")
-        sync(a, tmp_path / "folder")
+        assert sync(a, tmp_path / "folder").scrubbed
         assert len(list((tmp_path / "folder").iterdir())) == 2
 
 
@@ -146,3 +146,53 @@ def test_a_statement_that_is_not_read_to_its_end_ends_with_its_cursor(
             del unread
         add(store, memory("m2"))
         assert store.select("SELECT count(*) FROM memories") == [(3,)]
+
+
+def test_a_store_put_back_from_a_backup_takes_a_new_name_and_leaves_no_old_one(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "folder"
+    with opened(tmp_path / "b.db") as b, opened(tmp_path / "c.db") as c:
+        with opened(tmp_path / "a.db") as a:
+            for store in (a, b, c):
+                begin(store, SECRET)
+            add(a, memory("m0"))
+            sync(a, folder)
+            copied(a, tmp_path / "backup.db")
+            for id in ("m1", "m2"):
+                add(a, memory(id))
+                sync(a, folder)
+        with opened(tmp_path / "backup.db") as a:
+            assert sync(a, folder).devices == 0  # it was alone there, under its former name
+            sync(b, folder)
+            b.erase(["m0"])
+            sync(b, folder)
+            sync(a, folder)
+            assert sync(b, folder).unconfirmed == ()
+            converge(folder, a, b, c)
+            assert {m.id for m in c.list(ADA)} == {"m1", "m2"}
+    assert len(list(folder.iterdir())) == 3
+
+
+# -- readers ---------------------------------------------------------------------------------------
+
+
+def test_an_exchange_ends_although_a_reader_delays_the_scrub_which_closing_does(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "folder"
+    (tmp_path / "b").mkdir()
+    with opened(tmp_path / "a.db") as a, opened(tmp_path / "b" / "b.db") as b:
+        add(a, turn("t0"), memory("m0", "Zephyrine", sources=("t0",)))
+        for store in (a, b):
+            begin(store, SECRET)
+        converge(folder, a, b)
+        a.erase(["m0"])
+        sync(a, folder)
+        with closing(database.connect(str(b.path), 0.1, None)) as reader:
+            reader.execute("BEGIN")
+            assert reader.execute("SELECT count(*) FROM memories").fetchall() == [(1,)]
+            done = sync(b, folder)
+        assert (done.erased, done.scrubbed) == (("m0",), False)
+        assert sync(a, folder).unconfirmed == ()  # it said so all the same
+    assert b"Zephyrine" not in bytes_beside(tmp_path / "b" / "b.db")

@@ -407,6 +407,11 @@ def _print_synced(done: Synced) -> None:
         lines.append(f"Not all files are here yet of: {', '.join(done.late)}. Sync again later.")
     if done.unconfirmed:
         lines.append(f"Have not yet confirmed the last erase: {', '.join(done.unconfirmed)}.")
+    if not done.scrubbed:
+        lines.append(
+            "Another process reads this memory. What was erased is cleaned from its file when no "
+            "other process has it open."
+        )
     ui.print_rows([asdict(done)], lines)
 
 
