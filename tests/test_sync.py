@@ -223,6 +223,20 @@ def test_a_mark_here_and_an_edit_there_are_both_kept(pair) -> None:
     assert b.get(["m0"])["m0"].metadata == {"tag": 1}
 
 
+def test_a_mark_taken_off_here_after_an_edit_came_leaves_a_second_edit_there(pair) -> None:
+    a, b, folder = pair
+    with a.transaction() as tx:
+        set_never_send(tx, "m0", True)
+    for text in ("first edit", "second edit"):
+        converge(folder, a, b)
+        write(b, "m0", text)
+    time.sleep(0.01)  # within one tick of the clock the device's id decides which is later
+    with a.transaction() as tx:
+        set_never_send(tx, "m0", False)
+    converge(folder, a, b)
+    assert (m0 := a.get(["m0"])["m0"]).memory == "second edit" and m0.metadata == {}
+
+
 def test_a_deleted_memory_is_in_no_index_and_a_later_edit_brings_it_back(pair) -> None:
     a, b, folder = pair
     with a.transaction() as tx:

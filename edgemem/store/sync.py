@@ -23,7 +23,7 @@ from edgemem.store.database import SCRUB_WANTED, meta
 from edgemem.store.erasures import by_receipts
 from edgemem.store.images import export_image
 from edgemem.store.relations import forget_relations, import_relation
-from edgemem.store.rows import LISTED, RELATIONS, SCOPE, Floats, as_json, rowid_of
+from edgemem.store.rows import LISTED, RELATIONS, SCOPE, Floats, as_json, pack_json, rowid_of
 from edgemem.store.schema import BETWEEN, SEPARATOR
 from edgemem.store.writing import Transaction, erase_rows
 
@@ -465,7 +465,8 @@ class _Taking:
             if _has_later(self.connection, "end", version):
                 values["updated_at"] = updated_at
             if (marked := json.loads(mark)[0]) is not None:
-                metadata = json.dumps({**json.loads(metadata), "never_send": marked})
+                # Compact as everywhere: the triggers find a mark by its text.
+                metadata = pack_json({**json.loads(metadata), "never_send": marked}, "metadata")
             if deleted_at is None:
                 self.tx.unindex_text(rowid, old)
             self.tx.change(rowid, **values, metadata=metadata, vectors_generation=now)
