@@ -1,9 +1,11 @@
 """Do syncing devices end with the same memory, whatever happens to their files, and at what cost?
 
-Schedules: two to five devices with skewed clocks write, edit, contradict, mark and erase. Files are
-carried between their folders in any order, twice, late, cut short, damaged or not at all. Exchanges
-are killed half way. Once the faults end, all stores must have the same logical hash and hold
-whatever was acknowledged and not erased. No store and no file may hold anything that was erased.
+Schedules: two to five devices with skewed clocks write, edit, contradict, mark and erase. In half
+of the schedules they begin as copies of one store, and write and erase before they are paired.
+Files are carried between their folders in any order, twice, late, cut short, damaged or not at all.
+Exchanges are killed half way. Once the faults end, all stores must have the same logical hash and
+hold whatever was acknowledged and not erased. No store and no file may hold anything that was
+erased.
 
 Cost: two devices sync a store of `--memories` with MiniLM's dimension through a folder.
 """
@@ -27,7 +29,7 @@ from bench import report
 from edgemem.results import Entity, Picture, Scope
 from edgemem.store import NewMemory, NewRelation, Store, StoredTurn
 from edgemem.store.receipts import add_mark, marks, remove_mark, set_never_send
-from edgemem.store.sync import begin, unpack
+from edgemem.store.sync import begin, own_device, unpack
 from edgemem.sync.exchange import Directory, Synced, exchange, new_secret, unseal
 
 DIM = 4
@@ -108,18 +110,25 @@ class Shelf:
 class Device:
     """A store, the shared folder as the device sees it, and how far ahead the device's clock is."""
 
-    def __init__(self, shelf: Shelf, secret: bytes, random: Random) -> None:
+    def __init__(self, shelf: Shelf, random: Random) -> None:
         self.store = Store.open(":memory:")
         self.shelf, self.skew = shelf, random.randrange(6) * HOUR
+        # Device ids decide between versions of the same time, so the seed must fix them.
+        self.first_id = f"{random.getrandbits(64):016x}"
+
+    @property
+    def paired(self) -> bool:
+        return own_device(self.store) is not None
+
+    def pair(self, secret: bytes) -> None:
         begin(self.store, secret)
         with self.store.transaction() as tx, tx.step() as connection:
-            # Device ids decide between versions of the same time, so the seed must fix them.
-            id = f"{random.getrandbits(64):016x}"
-            connection.execute("UPDATE sync_self SET device = ?", (id,))
+            for table in ("sync_self", "sync_rows"):
+                connection.execute(f"UPDATE {table} SET device = ?", (self.first_id,))
 
     @property
     def id(self) -> str:
-        return str(self.store.select("SELECT device FROM sync_self")[0][0])
+        return me.device if (me := own_device(self.store)) else self.first_id
 
     def stamp(self, kind: str, id: str) -> tuple[int, str]:
         sql = "SELECT clock, device FROM sync_rows WHERE kind = ? AND id = ?"
@@ -135,21 +144,34 @@ class World:
     """Devices, what was acknowledged on them, and what happens to the files between them.
 
     one_folder: all devices see the same folder, as on a network drive; else each device has a copy,
-    as with Syncthing.
+    as with Syncthing. copies: the devices begin as copies of one store, each paired when it first
+    syncs; else they are empty and paired.
     """
 
-    def __init__(self, devices: int, *, one_folder: bool, random: Random) -> None:
+    def __init__(self, devices: int, *, one_folder: bool, copies: bool, random: Random) -> None:
         self.secret = new_secret()
         shared = Shelf()
-        self.devices = [
-            Device(shared if one_folder else Shelf(), self.secret, random) for _ in range(devices)
-        ]
+        self.devices = [Device(shared if one_folder else Shelf(), random) for _ in range(devices)]
         self.one_folder = one_folder
         self.count = 0
         self.past: list[tuple[tuple[str, str], bytes]] = []  # earlier versions of files
         self.texts: dict[str, list[tuple[tuple[int, str], str]]] = {}  # acknowledged, with versions
         self.links: set[tuple[str, str]] = set()
         self.roots: set[str] = set()
+        first, *others = self.devices
+        for _ in range(8 * copies):
+            self.act(first, random)
+        for device in others if copies else ():
+            first.store._writer.backup(device.store._writer)
+        for device in () if copies else self.devices:
+            self.pair(device)
+
+    def pair(self, device: Device) -> None:
+        """Pair a device, unless it is paired; from now on its rows have versions."""
+        if not device.paired:
+            device.pair(self.secret)
+            for id, text in device.store.select("SELECT id, memory FROM memories"):
+                self._noted(device, id, text)
 
     # -- what people do ------------------------------------------------------------------------
 
@@ -197,7 +219,8 @@ class World:
         return id
 
     def _noted(self, device: Device, id: str, text: str) -> None:
-        self.texts.setdefault(id, []).append((device.stamp("memory", id), text))
+        if device.paired:
+            self.texts.setdefault(id, []).append((device.stamp("memory", id), text))
 
     def _add(self, device: Device, random: Random, live: Sequence[str]) -> None:
         with device.store.transaction() as tx:
@@ -289,6 +312,7 @@ class World:
 
     def sync(self, device: Device, writes_left: int | None = None) -> Synced | None:
         """One exchange; None if the device was killed after `writes_left` writes."""
+        self.pair(device)
         device.shelf.writes_left = writes_left
         try:
             return exchange(device.store, device.shelf, vectors_for=lambda texts: [])
@@ -397,7 +421,8 @@ def schedule(seed: int, steps: int = 40) -> dict[str, int]:
     """One random schedule; raises AssertionError if it ends wrong."""
     random = Random(seed)
     devices = random.randrange(2, 6)
-    world = World(devices, one_folder=random.random() < 0.4, random=random)
+    one_folder, copies = random.random() < 0.4, random.random() < 0.5
+    world = World(devices, one_folder=one_folder, copies=copies, random=random)
     try:
         for _ in range(steps):
             device = random.choice(world.devices)

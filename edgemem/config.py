@@ -53,7 +53,13 @@ __all__ = [
 ]
 
 # What the environment sets beside the settings; EDGEMEM_TOKEN is that of README's client.
-VARIABLES = ("EDGEMEM_HOME", "EDGEMEM_BACKEND", "EDGEMEM_PASSPHRASE", "EDGEMEM_TOKEN")
+VARIABLES = (
+    "EDGEMEM_HOME",
+    "EDGEMEM_BACKEND",
+    "EDGEMEM_PASSPHRASE",
+    "EDGEMEM_IMPORT_PASSPHRASE",
+    "EDGEMEM_TOKEN",
+)
 
 
 def _home() -> Path | None:

@@ -626,7 +626,7 @@ class Memory:
     ) -> int:
         """Store the rows of an export; returns how many were new. May be run again after a stop.
 
-        A sealed export is opened with this store's key, or another that `vault.open_ways` finds.
+        A sealed export is opened with this store's key, or with what `vault.open_ways` finds.
         on_progress: called with the number of each line that was read. Raises InputError, naming
         the line, if the file is no export; rows before that line may be stored already.
         """

@@ -31,6 +31,7 @@ from edgemem.errors import InputError, StoreCorrupt, VaultLocked
 
 __all__ = [
     "FORMAT",
+    "IMPORT_VARIABLE",
     "PASSPHRASE_VARIABLE",
     "Vault",
     "Way",
@@ -50,6 +51,7 @@ __all__ = [
 
 FORMAT = 1
 PASSPHRASE_VARIABLE = "EDGEMEM_PASSPHRASE"
+IMPORT_VARIABLE = "EDGEMEM_IMPORT_PASSPHRASE"  # of an export that another vault has sealed
 LEAST_PASSPHRASE = 8
 # RFC 9106's second recommended option, but with one lane: libsodium has no more.
 OPS, MEM_BYTES = 3, 64 * 2**20
@@ -293,12 +295,18 @@ def unlock(store: Path, *, key: bytes | str | None = None, passphrase: str | Non
     return vault
 
 
-def open_ways(found: Mapping[str, Any], name: str, passphrase: str | None = None) -> Vault:
+def open_ways(
+    found: Mapping[str, Any],
+    name: str,
+    passphrase: str | None = None,
+    variable: str = PASSPHRASE_VARIABLE,
+) -> Vault:
     """Returns the vault that the ways in `found` open; see `unlock`, also for the errors.
 
-    found: the result of `read`. name: names the vault in errors.
+    found: the result of `read`. name: names the vault in errors. variable: is tried before
+    EDGEMEM_PASSPHRASE.
     """
-    given = passphrase or os.environ.get(PASSPHRASE_VARIABLE)
+    given = passphrase or os.environ.get(variable) or os.environ.get(PASSPHRASE_VARIABLE)
     for way in found["ways"]:
         wrapping = _wrapping(way, found["id"], given, explicit=passphrase is not None)
         with suppress(ValueError):
@@ -311,12 +319,13 @@ def open_ways(found: Mapping[str, Any], name: str, passphrase: str | None = None
             return of_key(given)
         except InputError:
             raise VaultLocked(
-                f"the passphrase does not open {name}; type it again, or give the recovery code"
+                f"the passphrase does not open {name}; type it again, or give the recovery code "
+                f"(without a terminal: in {variable})"
             ) from None
     kinds = ", ".join(way["by"] for way in found["ways"]) or "the key itself alone"
     raise VaultLocked(
         f"{name} is a vault and its key is not at hand (ways to it: {kinds}); give the passphrase "
-        f"or the recovery code: at a terminal you are asked, elsewhere set {PASSPHRASE_VARIABLE}, "
+        f"or the recovery code: at a terminal you are asked, elsewhere set {variable}, "
         "or call Memory(path, passphrase=…)"
     )
 

@@ -6,17 +6,20 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from clikit import Run
 from fake_engine import FakeEngine
 from imagekit import drawn, saved
 from memorykit import BagOfWords, quick, texts
 from storekit import ADA, FAR_AHEAD, T0, T1, T2, add, indexed, memory, turn, unit, vectors_by_length
 
 from edgemem import Memory
+from edgemem import vault as vaults
 from edgemem.errors import InputError, StoreFull, StoreLocked
 from edgemem.results import Scope
 from edgemem.store import Store
@@ -396,3 +399,24 @@ def test_a_failed_export_leaves_the_one_before_as_it_was(
             memory.export_jsonl(tmp_path / "nowhere" / "out.jsonl")
         with pytest.raises(StoreFull):
             memory.export_jsonl(tmp_path)
+
+
+def test_a_sealed_export_of_another_vault_opens_without_a_terminal_and_counts_its_rows(
+    tmp_path: Path, run: Run, empty_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vaults, "MEM_BYTES", 2**16)
+    file = str(tmp_path / "out.sealed")
+    with quick(tmp_path / "a.db", passphrase="seven wet herons") as opened:
+        opened.add("I live in Oslo.", user_id="ada", infer=False)
+        rows = opened.export_jsonl(file, sealed=True)
+    counted = []
+    monkeypatch.setattr(
+        "edgemem.cli.output.progress",
+        lambda _label, total: nullcontext(lambda n: counted.append((n, total))),
+    )
+    monkeypatch.setenv("EDGEMEM_PASSPHRASE", "another store's words")
+    assert "in EDGEMEM_IMPORT_PASSPHRASE" in run("import", file, code=1).stderr
+    monkeypatch.setenv("EDGEMEM_IMPORT_PASSPHRASE", "seven wet herons")
+    assert f"{rows} rows imported" in run("import", file).stderr
+    assert counted[-1] == (rows, rows)
+    assert "I live in Oslo." in run("list", "--user-id", "ada").stdout

@@ -18,6 +18,7 @@ import pytest
 from fake_engine import FakeEngine
 from memorykit import BagOfWords, bytes_beside, quick, texts
 from storekit import ADA, DIM, FAR_AHEAD, T1, T2, add, child, memory, turn, unit
+from synckit import SECRET, converge, sync
 
 from bench.sync import digest, schedule
 from edgemem.errors import InputError, SchemaVersionError, StoreError, StoreFull
@@ -34,32 +35,12 @@ from edgemem.sync.exchange import (
     Directory,
     Synced,
     code_of,
-    exchange,
     new_secret,
     secret_of,
     unseal,
 )
 
-SECRET = new_secret()
 HOUR = 3_600_000 << 16
-
-
-def never_asked(texts: list[str]) -> list[np.ndarray]:
-    raise AssertionError(f"vectors came along, and were made again: {texts}")
-
-
-def sync(store: Store, folder: Path, vectors_for=never_asked) -> Synced:
-    return exchange(store, Directory(folder), vectors_for=vectors_for)
-
-
-def converge(folder: Path, *stores: Store) -> None:
-    for _ in range(3):
-        for store in stores:
-            sync(store, folder)
-        if len({digest(store) for store in stores}) == 1:
-            break
-    assert len({digest(store) for store in stores}) == 1
-    assert [store.check() for store in stores] == [[]] * len(stores)
 
 
 def write(store: Store, id: str, text: str, at: str = T1, **more: object) -> None:
@@ -240,6 +221,20 @@ def test_a_mark_here_and_an_edit_there_are_both_kept(pair) -> None:
     write(a, "m0", "again")
     converge(folder, a, b)
     assert b.get(["m0"])["m0"].metadata == {"tag": 1}
+
+
+def test_a_mark_taken_off_here_after_an_edit_came_leaves_a_second_edit_there(pair) -> None:
+    a, b, folder = pair
+    with a.transaction() as tx:
+        set_never_send(tx, "m0", True)
+    for text in ("first edit", "second edit"):
+        converge(folder, a, b)
+        write(b, "m0", text)
+    time.sleep(0.01)  # within one tick of the clock the device's id decides which is later
+    with a.transaction() as tx:
+        set_never_send(tx, "m0", False)
+    converge(folder, a, b)
+    assert (m0 := a.get(["m0"])["m0"]).memory == "second edit" and m0.metadata == {}
 
 
 def test_a_deleted_memory_is_in_no_index_and_a_later_edit_brings_it_back(pair) -> None:

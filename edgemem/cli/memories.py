@@ -491,7 +491,8 @@ def _import_export(memory: Memory, path: str) -> dict[str, int]:
     with open(path, "rb") as file:
         total = sum(1 for line in file if line.strip())
         file.seek(0)
-        total -= 2 * file.readline().startswith(SEALED.encode())  # the first and the last line
+        sealed = file.readline().startswith(SEALED.encode())
+        total -= 2 * sealed  # the first and the last line
 
     users: set[str | None] = set()
 
@@ -506,7 +507,7 @@ def _import_export(memory: Memory, path: str) -> dict[str, int]:
     def read(passphrase: str | None) -> int:
         with open(path, encoding="utf-8-sig") as file, ui.progress("Importing", total) as advance:
             lines = opened_lines(file, memory.store.vault, passphrase)
-            return memory.import_jsonl(noted(lines), on_progress=advance)
+            return memory.import_jsonl(noted(lines), on_progress=lambda n: advance(n - sealed))
 
     try:
         new = ui.ask_passphrase(read)

@@ -378,6 +378,7 @@ def sync(
                 remote.exchange_there()  # the other device writes its changes
                 done = _exchange(memory, remote, code)
                 remote.exchange_there()  # and takes in those of this device
+                done = done.then(_exchange(memory, remote))  # some of which it may have erased
             _print_synced(done)
         else:
             assert folder is not None
@@ -427,6 +428,11 @@ def _print_synced(done: Synced) -> None:
         lines.append(f"Not all files are here yet of: {', '.join(done.late)}. Sync again later.")
     if done.unconfirmed:
         lines.append(f"Have not yet confirmed the last erase: {', '.join(done.unconfirmed)}.")
+    if not done.scrubbed:
+        lines.append(
+            "Another process reads this memory. What was erased is cleaned from its file when no "
+            "other process has it open."
+        )
     ui.print_rows([asdict(done)], lines)
 
 

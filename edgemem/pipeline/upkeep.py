@@ -154,7 +154,7 @@ def opened_lines(
         raise InputError(f"the export's first line is damaged ({exc}); export it again") from exc
     plain = vault is None
     if vault is None or vault.id != ways["id"]:
-        vault = vaults.open_ways(ways, "the export", passphrase)
+        vault = vaults.open_ways(ways, "the export", passphrase, vaults.IMPORT_VARIABLE)
     if plain:
         _log.warning(
             "The export was encrypted, and the store that it is imported into is not: "

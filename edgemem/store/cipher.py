@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import apsw
@@ -93,6 +94,12 @@ class Cursor:
 
     def __init__(self, cursor: apsw.Cursor, raw: apsw.Connection) -> None:
         self._cursor, self._raw = cursor, raw
+
+    def __del__(self) -> None:
+        # apsw may keep a statement that was not read to its end. Its connection would then see the
+        # file as it was, and block a checkpoint. sqlite3 ends such a statement with its cursor.
+        with suppress(apsw.Error):
+            self._cursor.close(True)
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         with _Errors():

@@ -132,7 +132,12 @@ def last_erasure(store: Store) -> int:
 
 def erasures(store: Store) -> list[Erasure]:
     """All receipts, the oldest first. An unreadable receipt is left out; `verify` reports it."""
-    rows = store.select("SELECT body, sha256 FROM erasures ORDER BY number")
+    with store.snapshot() as connection:
+        return _receipts(connection)
+
+
+def _receipts(connection: sqlite3.Connection) -> list[Erasure]:
+    rows = connection.execute("SELECT body, sha256 FROM erasures ORDER BY number")
     return [found for row in rows if (found := _read(*row)) is not None]
 
 
@@ -151,11 +156,30 @@ def erased_of(store: Store, ids: Sequence[str]) -> set[str]:
 
     Ids that a reset took are unknown afterwards, unless the store syncs.
     """
-    known = {id for receipt in erasures(store) if not receipt.through for id in receipt.ids}
-    rows = store.select(
-        f"SELECT id FROM sync_rows WHERE kind = 'erased' AND id {LISTED}", as_json(ids)
+    with store.snapshot() as connection:
+        sql = f"SELECT id FROM sync_rows WHERE kind = 'erased' AND id {LISTED}"
+        rows = connection.execute(sql, (as_json(ids),)).fetchall()
+        return {row[0] for row in rows} | by_receipts(connection, ids).keys()
+
+
+def by_receipts(connection: sqlite3.Connection, ids: Iterable[str]) -> dict[str, str]:
+    """The SHA-256 of each id, among those given, that a receipt names."""
+    hashes = {id: _hash(id) for id in ids}
+    known = {hash for receipt in _receipts(connection) for hash in receipt.ids}
+    return {id: hash for id, hash in hashes.items() if hash in known}
+
+
+def note_roots(connection: sqlite3.Connection, ids: Iterable[str]) -> None:
+    """Store which ids were asked to be erased: as they are if the store syncs, or their hashes.
+
+    Other devices then also erase those of their turns that are unknown here.
+    """
+    connection.execute(
+        "INSERT INTO sync_rows SELECT iif(one, 'root', 'asked'), iif(one, j.key, j.value), "
+        "ifnull(clock, 0), ifnull(device, ''), ifnull(clock, 0), NULL "
+        "FROM json_each(?) j LEFT JOIN sync_self WHERE true ON CONFLICT (kind, id) DO NOTHING",
+        (json.dumps({id: _hash(id) for id in ids}),),
     )
-    return {id for id in ids if _hash(id) in known} | {row[0] for row in rows}
 
 
 def _read(body: str, sha256: str) -> Erasure | None:

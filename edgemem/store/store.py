@@ -149,7 +149,7 @@ class Store:
         return store
 
     def close(self) -> None:
-        """Close the file; a second time does nothing.
+        """Close the file, after what an erase has left to scrub; a second time does nothing.
 
         Raises StoreError if the file was moved meanwhile, and its last writes cannot follow it.
         """
@@ -158,7 +158,9 @@ class Store:
                 self._closed = True
                 encryption.OPEN.discard(self)
                 with sqlite_errors(self._name), closing(self._writer), closing(self._reader):
-                    database.settle_if_moved(self._writer, self.path, self._files)
+                    if not database.settle_if_moved(self._writer, self.path, self._files):
+                        with suppress(StoreError):  # else the next open will do it
+                            database.scrub(self._writer, self.path, self._busy_timeout_s)
 
     def __enter__(self) -> Store:
         return self

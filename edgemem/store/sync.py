@@ -20,9 +20,10 @@ import apsw
 import numpy as np
 
 from edgemem.store.database import SCRUB_WANTED, meta
+from edgemem.store.erasures import by_receipts
 from edgemem.store.images import export_image
 from edgemem.store.relations import forget_relations, import_relation
-from edgemem.store.rows import LISTED, RELATIONS, SCOPE, Floats, as_json, rowid_of
+from edgemem.store.rows import LISTED, RELATIONS, SCOPE, Floats, as_json, pack_json, rowid_of
 from edgemem.store.schema import BETWEEN, SEPARATOR
 from edgemem.store.writing import Transaction, erase_rows
 
@@ -356,22 +357,23 @@ def _erase(
 ) -> list[str]:
     """Erase what other devices erased, and what cites it here; returns the memories' ids.
 
-    The erase of a root also erases its turns, even those that only this device knows. The erase of
-    a memory that went with a root erases no turns. Turns that no memory cites are erased only if
+    The erase of a root also erases its turns, even those that only one device knows. The erase of a
+    memory that went with a root erases no turns. Turns that no memory cites are erased only if
     they were written here: the memory of another device's turn may still arrive.
     """
     gone = {row[0] for row in connection.execute(_ERASED)}
     roots: list[str] = []
-    for version in new:
+    for version in new + _erased_before(connection, new, seq, device):
         if version.kind == "root" or (version.kind == "erased" and version.id not in gone):
             gone.add(version.id)
-            _stamp(connection, version, seq, link)
+            _stamp(connection, version, seq, None if version.device == device else link)
             roots += [version.id] * (version.kind == "root")
-    for version in new:
-        memory, _, turn = version.id.partition(BETWEEN)
-        if version.kind == "source" and turn in gone and memory not in gone:
-            gone.add(memory)
-            _stamp(connection, Version("erased", memory, seq, device), seq, None)
+    cited = [version.id.split(BETWEEN) for version in new if version.kind == "source"]
+    rooted = {row[0] for row in connection.execute("SELECT id FROM sync_rows WHERE kind = 'root'")}
+    also = {turn for memory, turn in cited if memory in rooted} - gone
+    also |= {memory for memory, turn in cited if turn in gone | also} - gone
+    for id in sorted(also):
+        _stamp(connection, Version("erased", id, seq, device), seq, None)
     connection.execute(f"DELETE FROM never_send WHERE uid IN ({_ERASED})")
     # All erased ids are looked up, not just new ones: an import may have brought rows back.
     others = connection.execute(
@@ -382,6 +384,23 @@ def _erase(
         (as_json(roots),),
     ).fetchall()
     return erase_rows(tx, roots, [row[0] for row in others], made_by=device)
+
+
+def _erased_before(
+    connection: sqlite3.Connection, new: Versions, seq: int, device: str
+) -> Versions:
+    """The erases of what these versions name, if they were made here before the first sync.
+
+    The receipts of those erases, and the rows of kind "asked", know ids by their hashes alone.
+    """
+    named = {id for version in new for id in version.id.split(BETWEEN)}
+    hashes = by_receipts(connection, named)
+    rows = connection.execute("SELECT id FROM sync_rows WHERE kind = 'asked'")
+    asked = {row[0] for row in rows}
+    erases = [("erased", id) for id in hashes]
+    erases += [("root", id) for id, hash in hashes.items() if hash in asked]
+    known = {stamp[:2] for stamp in _stamps(connection, erases)}
+    return [Version(*erase, seq, device) for erase in erases if erase not in known]
 
 
 def _adopt_model(tx: Transaction, connection: sqlite3.Connection, new: Versions) -> None:
@@ -446,7 +465,8 @@ class _Taking:
             if _has_later(self.connection, "end", version):
                 values["updated_at"] = updated_at
             if (marked := json.loads(mark)[0]) is not None:
-                metadata = json.dumps({**json.loads(metadata), "never_send": marked})
+                # Compact as everywhere: the triggers find a mark by its text.
+                metadata = pack_json({**json.loads(metadata), "never_send": marked}, "metadata")
             if deleted_at is None:
                 self.tx.unindex_text(rowid, old)
             self.tx.change(rowid, **values, metadata=metadata, vectors_generation=now)

@@ -553,18 +553,13 @@ def erase_rows(
         # Vectors, memory_sources and relations go with them, by cascade.
         connection.execute(f"DELETE FROM memories WHERE rowid {LISTED}", (rowids,))
         connection.execute(f"DELETE FROM turns WHERE rowid {LISTED}", (as_json(turn_rows),))
-        # Roots: other devices then also erase those of their turns that are unknown here.
-        connection.execute(
-            "INSERT INTO sync_rows SELECT 'root', j.value, clock, device, clock, NULL "
-            "FROM json_each(?) j, sync_self WHERE true ON CONFLICT (kind, id) DO NOTHING",
-            (as_json(set(memory_ids).intersection(ids)),),
-        )
         erasures.add_erasure(
             connection,
             kinds={**kinds, "said": len(turn_rows)},
             ids=[*ids, *turn_ids],
             before=before,
         )
+        erasures.note_roots(connection, set(memory_ids).intersection(ids))
         tx.set_meta(SCRUB_WANTED, uuid.uuid4().hex)
     return ids
 

@@ -18,14 +18,14 @@ import uuid
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from edgemem.cachefile import disk_errors
 from edgemem.config import require
-from edgemem.errors import InputError, SchemaVersionError, StoreCorrupt, StoreError
+from edgemem.errors import InputError, SchemaVersionError, StoreCorrupt, StoreError, StoreLocked
 from edgemem.store import Store
 from edgemem.store.rows import Floats, as_json
 from edgemem.store.schema import BETWEEN, MIGRATIONS
@@ -170,7 +170,7 @@ class Place(Protocol):
         """Write a file atomically."""
 
     def delete(self, device: str, name: str) -> None:
-        """Delete a file; nothing if there is none."""
+        """Delete a file, and the folder with its last one; nothing if there is none."""
 
 
 class Directory:
@@ -213,6 +213,8 @@ class Directory:
     def delete(self, device: str, name: str) -> None:
         with self._disk_errors():
             (self.path / device / name).unlink(missing_ok=True)
+            with suppress(OSError):  # other files are left
+                (self.path / device).rmdir()
 
     def _disk_errors(self) -> AbstractContextManager[None]:
         return disk_errors(
@@ -228,7 +230,8 @@ class Synced:
     devices: the number of others at this place. sent, received: rows of any kind. sent_bytes,
     received_bytes: of the files written and read. erased: ids of memories that another device has
     erased. late: devices with a file that is missing or broken. unconfirmed: devices that have not
-    taken in this device's last erase yet.
+    taken in this device's last erase yet. scrubbed: False if another process was reading the store,
+    so that its free pages are cleaned when it is closed or next opened.
     """
 
     devices: int
@@ -239,6 +242,14 @@ class Synced:
     erased: tuple[str, ...] = ()
     late: tuple[str, ...] = ()
     unconfirmed: tuple[str, ...] = ()
+    scrubbed: bool = True
+
+    def then(self, later: Synced) -> Synced:
+        """What this exchange and a later one at the same place did together."""
+        added = ("sent", "sent_bytes", "received", "received_bytes", "erased")
+        return replace(
+            later, **{name: getattr(self, name) + getattr(later, name) for name in added}
+        )
 
 
 def exchange(
@@ -272,7 +283,10 @@ def exchange(
     head, sent, sent_bytes = at_place.publish()
     if taken.erased:
         before_erase()
-    store.scrub()
+    scrubbed = False
+    with suppress(StoreLocked):
+        store.scrub()
+        scrubbed = True
     unconfirmed = [
         device
         for device, other in at_place.heads.items()
@@ -287,6 +301,7 @@ def exchange(
         erased=tuple(taken.erased),
         late=tuple(at_place.late),
         unconfirmed=tuple(unconfirmed),
+        scrubbed=scrubbed,
     )
 
 
@@ -306,15 +321,17 @@ class _Unsent(NamedTuple):
 class _Exchange:
     """This device at a place, and what it finds there.
 
-    names: the files there. own: its last head there; None if that is missing, old or unknown. link:
-    the place's name in this store. heads: those of the other devices. seen: what was taken in of
-    each. late: devices with a file that is missing or broken. wants: the names of those files, by
-    device. foreign: devices whose head was sealed with another secret.
+    names: the files there. former: this store's name before, if it just got another. own: its last
+    head there; None if that is missing, old or unknown. link: the place's name in this store.
+    heads: those of the other devices. seen: what was taken in of each. late: devices with a file
+    that is missing or broken. wants: the names of those files, by device. foreign: devices whose
+    head was sealed with another secret.
     """
 
     def __init__(self, store: Store, place: Place, me: OwnDevice) -> None:
         self.store, self.place, self.me = store, place, me
         self.names = place.names()
+        self.former = ""
         self.own = self._own_head()
         self.link: str = self.own["link"] if self.own else uuid.uuid4().hex[:16]
         self.heads: dict[str, dict[str, Any]] = {}
@@ -365,6 +382,7 @@ class _Exchange:
             return head
         ((counter,),) = self.store.select("SELECT counter FROM sync_self")
         if head["counter"] >= counter:
+            self.former = self.me.device
             self.me = begin(self.store, self.me.secret)
         return None
 
@@ -468,6 +486,11 @@ class _Exchange:
             sent_bytes += len(text)
         for name in sizes.keys() - head["files"].keys() - {HEAD_FILE}:
             self.place.delete(self.me.device, name)
+        if self.former in self.heads and not self.late:
+            # Maybe nobody has this name any more. If another store has it, it writes all it knows.
+            del self.heads[self.former]
+            for name in self.names[self.former]:
+                self.place.delete(self.former, name)
         return head, len(unsent.rows), sent_bytes
 
     def _unsent(self, files: Mapping[str, list[int]], whole: bool) -> _Unsent:
@@ -482,7 +505,7 @@ class _Exchange:
             if dropped is None:
                 since = 0
             # At a place that is new to this store, the rows just read from it need not be written.
-            read_here = "" if own and dropped is None else self.link
+            read_here = "" if self.former or (own and dropped is None) else self.link
             new = versions(connection, _UNSENT, since, read_here, images=folder)
             held = {v[:2] for changes in (dropped or {}).values() for v in changes}
             if held := held - {v[:2] for v in new}:
