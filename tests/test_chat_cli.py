@@ -83,6 +83,19 @@ def test_json_gives_one_line_for_each_answer_and_each_memory_of_a_list(home: Pat
     assert listed[0]["score"] > 0 and listed[0]["parts"]
 
 
+def test_where_nothing_can_be_written_a_question_is_answered_and_news_are_refused(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remember(home, CAT)
+    monkeypatch.setattr(os, "access", lambda _, mode: mode != os.W_OK)
+    result = chat("My dog is called Rex.", ASKED, code=1)
+    assert result.stdout == "It is Tom.\n"
+    refused, told = result.stderr.splitlines()
+    assert refused.startswith("Error: ") and "cannot be written" in refused
+    assert told.startswith("  (not remembered: ") and "cannot be written" in told
+    assert memories(home) == [CAT]
+
+
 def test_an_empty_list_says_whose_it_is(home: Path) -> None:
     result = chat("/memories", "/memories cat", args=("--user-id", "bo"))
     assert "No memories of user_id 'bo'.\n" in result.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import combinations
 
 import pytest
@@ -100,6 +101,33 @@ def test_of_a_long_turn_what_bears_on_the_question_is_evidence_and_no_question_i
     found = memory.evidence("Who plays the cello?", user_id="ana", budget=100)
     (node,) = [line for line in found.text.splitlines() if line.startswith("N1")]
     assert "Bartek plays the cello." in node and "hear?" not in node and len(node) < len(told) / 2
+
+
+def test_what_replaces_a_memory_comes_before_it() -> None:
+    graz = "My brother Ivo lives in Graz with his three dogs, and bakes his own bread at home."
+    vienna = "Ivo moved to Vienna."
+    told = {graz: "{}'s brother Ivo lives in Graz", vienna: "Ivo moved to Vienna"}
+    memory = quick(engine=FakeEngine(facts=told))
+    for day, said in zip(("2024-02-01", "2025-05-01"), told, strict=True):
+        memory.add(said, user_id="ana", timestamp=day)
+
+    def lines(question: str, budget: int = 40) -> list[str]:
+        text = memory.evidence(question, user_id="ana", budget=budget).text
+        return [line.split(": ")[2] for line in text.splitlines() if re.match(r"N\d:", line)]
+
+    assert lines("Where does Ivo live?") == [vienna]
+    assert lines("Where does Ivo live?", 50) == [graz, vienna]
+    assert lines("Where did Ivo live before?") == [graz]
+    assert lines("Who bakes bread at home?") == [graz]
+
+
+def test_a_newer_memory_replaces_none_that_tells_more_of_somebody() -> None:
+    told = "Ivo works at the bakery and lives in Graz.", "Ivo moved to Vienna."
+    memory = quick(engine=FakeEngine(facts={said: said.rstrip(".") for said in told}))
+    for day, said in zip(("2024-02-01", "2025-05-01"), told, strict=True):
+        memory.add(said, user_id="ana", timestamp=day)
+    found = memory.evidence("Where does Ivo work?", user_id="ana", budget=28)
+    assert texts(found.nodes) == [told[0]]
 
 
 def test_a_budget_that_is_none_is_named(memory: Memory) -> None:

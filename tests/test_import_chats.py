@@ -84,7 +84,7 @@ def test_chatgpts_branch_of_the_current_node_is_read_without_system_and_tools(
     assert told(file, 1)[1][2] == "An answer that was made anew."
     log = read_conversations(file, "chatgpt")[0]
     assert log.dated and log.left_out == 4
-    assert log.messages[0]["metadata"] == {"speaker": "user", "conversation": "Boats"}
+    assert log.messages[0]["metadata"] == {"conversation": "Boats"}
 
 
 def test_what_a_user_wrote_about_themselves_in_chatgpts_settings_is_read_once(

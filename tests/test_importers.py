@@ -202,9 +202,8 @@ def test_a_log_without_times_takes_every_named_line(tmp_path: Path) -> None:
     log = read_chat_log(write(tmp_path / "log.txt", text + "Ana-Lía: ¡Hola!\n"))
     assert not log.dated and log.left_out == 1
     assert log.messages == [
-        {"role": "user", "content": "What is up?", "metadata": {"speaker": "user"}},
-        {"role": "assistant", "content": "Not much.\nSee https://example.org",
-         "metadata": {"speaker": "assistant"}},
+        {"role": "user", "content": "What is up?"},
+        {"role": "assistant", "content": "Not much.\nSee https://example.org"},
         {"role": "user", "name": "Ana-Lía", "content": "¡Hola!",
          "metadata": {"speaker": "Ana-Lía"}},
     ]  # fmt: skip

@@ -256,6 +256,7 @@ def test_the_command_prints_the_json(run: Run, profiled):
     assert json.loads(out.stdout)["budgets"][0]["fits"] is True
     assert profiled[0]["rounds"] == 2 and profiled[0]["budgets"] == ("1GB-ram",)
     assert profiled[0]["settings"].memory_limit == "1GB"
+    profiled[0]["on_progress"](1, 6)
 
 
 def test_a_budget_that_is_too_small_is_the_exit_code(run: Run, profiled):
@@ -363,6 +364,19 @@ def test_what_goes_wrong_in_the_process_is_told_and_no_file_of_this_folder_runs(
     monkeypatch.setenv("EDGEMEM_MODEL", "no-such-model")
     with pytest.raises(ModelError, match=r"nothing was profiled: .*no-such-model"):
         profile.profile(rounds=1, sizes=())
+
+
+def test_a_profile_tells_how_many_of_its_processes_have_ended(monkeypatch):
+    def ask(kind, **_):
+        if kind == "growth":
+            raise ModelError("the last one")
+        return {"first token": 1.0} if kind == "cold_start" else {"vectors": "float32"}
+
+    monkeypatch.setattr(profile, "_ask", ask)
+    told = []
+    with pytest.raises(ModelError, match="the last one"):
+        profile.profile(cold_starts=2, on_progress=lambda *at: told.append(at))
+    assert told == [(ended, 5) for ended in range(5)]
 
 
 def test_growth_is_of_that_many_memories(tmp_path):

@@ -7,11 +7,13 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from memorykit import quick
 
 from bench import redaction
 from bench.private_texts import luhn
 from edgemem.cloud.names import People, introduced
 from edgemem.cloud.redact import KINDS, find, iban_is_valid, luhn_is_valid, redact
+from edgemem.pipeline.chat_exports import said_by
 
 
 def kinds(text: str) -> list[str]:
@@ -386,6 +388,17 @@ def test_places_and_things_are_no_people() -> None:
     ):  # fmt: skip
         people.read(text)
     assert not people.names() & {"Lisbon", "Vienna", "Toyota", "Monday", "French", "Mum", "BBC"}
+
+
+def test_a_role_in_a_chat_log_is_nobodys_name() -> None:
+    with quick() as memory:
+        older = {"role": "user", "content": "It rains.", "metadata": {"speaker": "assistant"}}
+        said = [said_by(name, "It rains.", None) for name in ("user", "Assistant", "Bo")]
+        memory.add([*said, older], infer=False)
+        people = People()
+        people.learn(memory.store)
+        assert people.names() == {"Bo"}
+        assert [item.metadata for item in memory.get_all()][:3] == [{}, {}, {"speaker": "Bo"}]
 
 
 def test_a_name_is_learned_from_how_it_is_spoken_of_and_not_from_a_receipt() -> None:

@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import numpy as np
@@ -305,6 +306,41 @@ def test_what_the_log_of_a_read_only_file_holds_is_read_too(
             for id in ("m1", "m2"):
                 add(writer, memory(id))
                 assert list(reader.get(["m1", "m2"]))[-1] == id
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file grows in the block."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_on_a_full_disk_a_store_is_opened_for_reading(tmp_path: Path) -> None:
+    path = one_memory(tmp_path / "a.db")
+    with full_disk(), Store.open(path) as store:
+        assert [item.id for item in store.list()] == ["m1"]
+        assert [row["type"] for row in store.export_rows()] == ["memory", "history"]
+        assert store.check() == []
+        with pytest.raises(StoreFull, match="cannot be written"):
+            add(store, memory("m2"))
+    with Store.open(path) as store:
+        assert [item.id for item in store.list()] == ["m1"]
+
+
+def test_a_full_disk_hides_nothing_that_the_log_holds(tmp_path: Path) -> None:
+    with Store.open(one_memory(tmp_path / "a.db")) as store:
+        add(store, memory("m2"))
+        for end in ("", "-wal"):  # as a killed program leaves them
+            (tmp_path / f"b.db{end}").write_bytes((tmp_path / f"a.db{end}").read_bytes())
+    with full_disk(), pytest.raises(StoreFull):
+        Store.open(tmp_path / "b.db")
+    with Store.open(tmp_path / "b.db") as store:
+        assert [item.id for item in store.list()] == ["m1", "m2"]
 
 
 def test_an_older_schema_on_read_only_media_says_to_copy_it(

@@ -13,7 +13,7 @@ from clikit import Run
 
 from edgemem.errors import StoreLocked
 from edgemem.memory import Memory
-from edgemem.store import database
+from edgemem.store import schema
 from edgemem.store.encryption import remove_unwritten
 
 pytestmark = pytest.mark.models
@@ -76,13 +76,13 @@ def test_no_vault_is_opened_anew_whose_key_was_removed_meanwhile(
     path = home / "memory.db"
     with Memory(path, passphrase=phrase):
         pass
-    connect = database.connect
+    connect = schema.connect
 
-    def connected_late(*given: Any) -> Any:
+    def connected_late(*given: Any, **how: Any) -> Any:
         remove_unwritten(path)
-        return connect(*given)
+        return connect(*given, **how)
 
-    monkeypatch.setattr(database, "connect", connected_late)
+    monkeypatch.setattr(schema, "connect", connected_late)
     with pytest.raises(StoreLocked, match="removed"), Memory(path, passphrase=phrase) as memory:
         memory.add("My cat is Tom", user_id="ana", infer=False)
 

@@ -22,7 +22,7 @@ from edgemem.cli import output as ui
 from edgemem.cli import typed
 from edgemem.cli.admin import tune_first
 from edgemem.cli.vault import offer_vault
-from edgemem.errors import EdgememError, InputError
+from edgemem.errors import EdgememError, InputError, StoreFull
 from edgemem.results import Scope
 
 if TYPE_CHECKING:
@@ -202,7 +202,17 @@ class _Session:
 
     def answer(self, text: str, cloud: Mode = "auto", images: Sequence[str] = ()) -> None:
         self.reply = None
-        self.reply = reply = self.chat.send(text, cloud=cloud, images=images)
+        try:
+            reply = self.chat.send(text, cloud=cloud, images=images)
+        except StoreFull as exc:
+            if images:
+                raise
+            reply = self.chat.send(text, cloud=cloud, remember=False)
+            if reply.wants is None:  # it may tell something, which would be lost
+                reply.close()
+                raise
+            ui.note(f"  (not remembered: {exc})")
+        self.reply = reply
         shown = False
         try:
             for piece in reply:

@@ -152,8 +152,8 @@ def profile(budgets: tuple[str, ...], rounds: int, html: Path | None, **given: s
             f"Cannot write {html}: no file can be made there. Give a file in a folder that is "
             "writable."
         )
-    with ui.working("Profiling …"):
-        found = run(settings=settings, budgets=budgets, rounds=rounds)
+    with ui.progress("Profiling", None) as advance:
+        found = run(settings=settings, budgets=budgets, rounds=rounds, on_progress=advance)
     if ui.wants_json():
         ui.print_json(found.to_dict())
     else:

@@ -21,6 +21,7 @@ from edgemem.language import (
     joins_words,
     undisguised,
 )
+from edgemem.pipeline.chat_exports import ROLES
 from edgemem.store import Store
 from edgemem.store.receipts import named_texts
 from edgemem.store.relations import entity_names
@@ -277,7 +278,7 @@ class People:
         before = self._generation
         self._generation, texts = named_texts(store, before)
         for text, speaker in texts:
-            if speaker is not None:
+            if speaker is not None and speaker.casefold() not in ROLES:  # older imports store them
                 self._sure.add(speaker)
             self.read(text)
         if self._generation == before:

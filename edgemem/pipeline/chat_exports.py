@@ -17,10 +17,12 @@ from edgemem.errors import InputError
 from edgemem.inputs import MAX_ID_CHARS, shown
 from edgemem.results import to_utc
 
-__all__ = ["ChatLog", "Program", "conversations", "program_of", "said_by"]
+__all__ = ["ROLES", "ChatLog", "Program", "conversations", "program_of", "said_by"]
 
 Program = Literal["chatgpt", "claude", "telegram", "openai"]
 _ASSISTANTS = {"assistant", "ai", "bot", "model"}
+ROLES = frozenset({*_ASSISTANTS, "user"})
+"""What stands for a name where nobody is named, in lower case."""
 _TITLE_CHARS = 200
 
 
@@ -45,11 +47,11 @@ class _Said:
 
 
 def said_by(name: str, content: str, time: str | None) -> dict[str, Any]:
-    """A message of a named person; of an assistant if the name is assistant, AI, bot or model."""
+    """A message of a named person; of nobody named if the name is one of ROLES."""
     role = "assistant" if name.casefold() in _ASSISTANTS else "user"
-    message: dict[str, Any] = {"role": role, "content": content, "metadata": {"speaker": name}}
-    if name.casefold() not in {*_ASSISTANTS, "user"}:
-        message["name"] = name
+    message: dict[str, Any] = {"role": role, "content": content}
+    if name.casefold() not in ROLES:
+        message |= {"name": name, "metadata": {"speaker": name}}
     if time is not None:
         message["timestamp"] = time
     return message
@@ -108,7 +110,7 @@ def _log(said: Sequence[_Said], row: Mapping[str, Any], where: str) -> ChatLog:
         named = isinstance(name, str) and name.strip() and one.role == "user"
         speaker = _storable(str(name if named else one.role)).strip()
         message = said_by(speaker[:MAX_ID_CHARS], text, time)
-        messages.append({**message, "metadata": message["metadata"] | about})
+        messages.append({**message, "metadata": message.get("metadata", {}) | about})
     return ChatLog(messages, all("timestamp" in message for message in messages), left_out)
 
 

@@ -42,9 +42,10 @@ from edgemem.store.relations import relations_of
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["FAR_FROM_BEST", "FAR_LESS", "asked_at", "bearing", "changed", "clock", "evidence_of"]
-__all__ += ["has_ended", "known", "near_misses", "notes", "overview", "quotes", "recall"]
-__all__ += ["relevant", "search", "sources", "telling", "told_of", "within", "without_remarks"]
+__all__ = ["FAR_FROM_BEST", "FAR_LESS", "asked_at", "asks_of_past", "bearing", "changed", "clock"]
+__all__ += ["evidence_of", "has_ended", "known", "near_misses", "notes", "overview", "quotes"]
+__all__ += ["recall", "relevant", "search", "sources", "telling", "told_of", "within"]
+__all__ += ["without_remarks"]
 
 _MAX_EVIDENCE = 8  # turns and facts whose sentences are compared with the question
 _LEAST = 0.0055  # score of a note; below it only `known` is shown
@@ -251,7 +252,7 @@ def recall(
         may_tell_it = relevant(memory, sources(found))
         found = nearest_sentences(memory, question, found) if may_tell_it else []
     best = found[:most][::-1]
-    if whole and not _asks_of_past(question):
+    if whole and not asks_of_past(question):
         rivals = within(sources(best), _RIVALS)
         return tuple(sorted(best, key=lambda e: (e.source in rivals, e.when or "")))
     return _oldest_first(best) if language.asks_for_now(question) else tuple(best)
@@ -552,7 +553,7 @@ def evidence_of(
     known = memory.store.turns(ids)
     turns = {id: known[id] for id in memory.store.standing_turns(ids) if id in known}
     stale = memory.stale_turns(turns)
-    all_ = question is None or _asks_of_past(question)
+    all_ = question is None or asks_of_past(question)
     over = {} if all_ else stale
     marked = stale if question is None else {}
     by_hand = set[str]()
@@ -586,7 +587,7 @@ def evidence_of(
     return list(found.values())
 
 
-def _asks_of_past(question: str) -> bool:
+def asks_of_past(question: str) -> bool:
     return language.asks_for_past(question) or language.asks_of_a_day(question)
 
 

@@ -22,9 +22,10 @@ import numpy as np
 
 from edgemem.graph import USER
 from edgemem.language import content_words, is_question, proper_names, sentences, share, words
-from edgemem.pipeline.recall import evidence_of, within
-from edgemem.results import Edge, Evidence, Subgraph
+from edgemem.pipeline.recall import asks_of_past, evidence_of, within
+from edgemem.results import ONE_AT_A_TIME, Edge, Evidence, Subgraph
 from edgemem.stages.evidence import day_of, plain
+from edgemem.store.relations import relations_of
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
@@ -34,6 +35,7 @@ __all__ = ["best_subtree", "subgraph", "tree"]
 _HITS = 20
 _INHERITED = 0.3  # share of the parent's worth that a memory inherits (bench/LOG.md, 2026-11-26)
 _LEAST = 0.02  # of the best score; a less probable memory would only distract
+_REPLACES = 0.3  # of the older one's score; a newer memory with less is about something else
 _LONG = 24  # tokens; a longer memory is cut to the sentences with most of the question's words
 
 
@@ -41,8 +43,8 @@ def subgraph(memory: Memory, question: str, budget: int, **where: Any) -> Subgra
     """The evidence for a question, its whole text within `budget` tokens of the embedder.
 
     where: scope and time, as `Memory.search` takes them. Facts that no longer hold are left out,
-    unless the question is about the past. Returns an empty Subgraph if nothing fits. Raises as
-    `search`.
+    and newer ones come before those that they replace, unless the question is about the past.
+    Returns an empty Subgraph if nothing fits. Raises as `search`.
     """
     count = memory.embedder.count_tokens
     hits = memory.search(question, **where, top_k=_HITS)
@@ -50,6 +52,8 @@ def subgraph(memory: Memory, question: str, budget: int, **where: Any) -> Subgra
     found = evidence_of(memory, question, near, assistants=True)[:_HITS]
     found = [_shortened(question, evidence, count) for evidence in found]
     scores = [0.0 if e.source is None else e.source.score for e in found]
+    if not asks_of_past(question):
+        scores = _newest_first(memory, found, scores)
     joined = _joined(found)
     worth, parents = tree(scores, joined)
     costs = [
@@ -145,6 +149,40 @@ def _joined(found: Sequence[Evidence]) -> dict[tuple[int, int], str]:
             if shared:
                 pairs[i, j] = pairs[j, i] = min(shared)
     return pairs
+
+
+def _newest_first(
+    memory: Memory, found: Sequence[Evidence], scores: Sequence[float]
+) -> list[float]:
+    """The scores, exchanged where a newer memory says otherwise than the older one.
+
+    It does if it gives somebody another target of a relation that has one at a time (lives_in), and
+    the older one tells nothing else of them. It must bear on the question, too.
+    """
+    hits = {i: e.source for i, e in enumerate(found) if e.source is not None}
+    told = relations_of(memory.store, [hit.id for hit in hits.values()], include_invalid=True)
+    states = {
+        i: [r for r in told if r.memory_id == hit.id or not {*r.turns}.isdisjoint(hit.sources)]
+        for i, hit in hits.items()
+    }
+    scores = list(scores)
+    for i, hit in hits.items():
+        of_fact = [r for r in states[i] if r.memory_id == hit.id] or states[i]
+        for old in of_fact:
+            alone = all(r is old or r.source != old.source for r in of_fact)
+            if alone and old.relationship in ONE_AT_A_TIME:
+                newer = [
+                    (r.valid_from, j)
+                    for j, of_hit in states.items()
+                    for r in of_hit
+                    if (r.source, r.relationship) == (old.source, old.relationship)
+                    and r.destination != old.destination
+                    and (r.valid_from or "") > (old.valid_from or "")
+                ]
+                _, j = max(newer, default=("", i))
+                if scores[i] > scores[j] >= _REPLACES * scores[i]:
+                    scores[i], scores[j] = scores[j], scores[i]
+    return scores
 
 
 def _shortened(question: str, evidence: Evidence, count: Callable[[str], int]) -> Evidence:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,14 +41,16 @@ def profile(
     rounds: int = 5,
     sizes: Sequence[int] = SIZES,
     cold_starts: int = 3,
+    on_progress: Callable[[int, int], object] = lambda _done, _of: None,
 ) -> Profile:
     """Measures memory, latency, cold start and growth on this device, and checks budgets.
 
     settings: the model, experts and memory limit to profile; None: those in force. All other
     settings are those in force. budgets: such as "1GB-ram" and "8GB-vram". rounds: of each stage.
     sizes: numbers of invented memories to search among; none: no growth is measured. cold_starts:
-    processes of which the median is given, after one that is not timed. No store of the user's is
-    opened; the invented one is deleted. Raises InputError on bad numbers or a bad budget, and
+    processes of which the median is given, after one that is not timed. on_progress: called with
+    the number of processes that have ended, and of all. No store of the user's is opened; the
+    invented one is deleted. Raises InputError on bad numbers or a bad budget, and
     ModelError if a profiled process fails.
     """
     from edgemem.budget import Choice
@@ -66,12 +68,18 @@ def profile(
     changes = {name: getattr(settings, name) for name in _SETTINGS}
     with tempfile.TemporaryDirectory(prefix="edgemem-profile-") as folder:
         db = os.path.join(folder, "profile.db")
+        steps = cold_starts + 2 + bool(sizes)
+        on_progress(0, steps)
         found = _ask("work", path=db, rounds=rounds, changes=changes, **_ASKED)
-        cold = [_cold_start(db, changes) for _ in range(cold_starts + 1)][1:]
+        cold = []
+        for start in range(cold_starts + 1):
+            on_progress(1 + start, steps)
+            cold.append(_cold_start(db, changes))
+        on_progress(2 + cold_starts, steps)
         grown = []
         if sizes:
             grown = _ask("growth", folder=folder, sizes=list(sizes), vectors=found["vectors"])
-    cold.sort(key=lambda marks: marks.get("first token", float("inf")))
+    cold = sorted(cold[1:], key=lambda marks: marks.get("first token", float("inf")))
     marks = cold[(len(cold) - 1) // 2]
     told = found["profile"]
     fields = {

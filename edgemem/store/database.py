@@ -66,6 +66,11 @@ _DAMAGED_TEXTS = (
 )
 
 
+def is_out_of_room(exc: BaseException) -> bool:
+    """Whether SQLite may have failed to make its log's index, as on a full disk."""
+    return isinstance(exc, sqlite3.Error) and _primary(exc) == sqlite3.SQLITE_IOERR
+
+
 def _primary(exc: sqlite3.Error) -> int:
     code = getattr(exc, "sqlite_errorcode", None)
     return (code & 0xFF) if isinstance(code, int) else -1
@@ -291,11 +296,17 @@ def open_file(
     return cast("sqlite3.Connection", Connection(name, busy_timeout_s, key))
 
 
-def connect(name: str, busy_timeout_s: float, key: bytes | None) -> sqlite3.Connection:
-    """A connection to a store's file, with the store's pragmas. Otherwise as `open_file`."""
+def connect(
+    name: str, busy_timeout_s: float, key: bytes | None, *, alone: bool = False
+) -> sqlite3.Connection:
+    """A connection to a store's file, with the store's pragmas. Otherwise as `open_file`.
+
+    alone: lock all others out. The log's index is then in memory and needs no room on the disk.
+    """
     connection = open_file(name, busy_timeout_s, key)
     connection.create_function("edgemem_fold", 1, fold, deterministic=True)
     for pragma in (
+        f"locking_mode = {'EXCLUSIVE' if alone else 'NORMAL'}",  # before anything is read
         "foreign_keys = ON",
         "secure_delete = ON",
         "temp_store = MEMORY",  # no text in temporary files

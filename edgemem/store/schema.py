@@ -13,10 +13,12 @@ from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
-from edgemem.errors import SchemaVersionError, StoreCorrupt, StoreError
+from edgemem.errors import SchemaVersionError, StoreCorrupt, StoreError, StoreLocked
 from edgemem.results import utc_now
 from edgemem.store.database import (
     backup,
+    connect,
+    is_out_of_room,
     open_file,
     patiently,
     roll_back,
@@ -24,8 +26,9 @@ from edgemem.store.database import (
     sqlite_errors,
     uri,
 )
+from edgemem.vault import is_vault
 
-__all__ = ["APPLICATION_ID", "MIGRATIONS", "TABLES", "inspect", "prepare"]
+__all__ = ["APPLICATION_ID", "MIGRATIONS", "TABLES", "connected", "inspect"]
 
 PAGE_SIZE = 8192  # holds five 384-dimensional vectors; SQLite's default, 4096, holds two
 APPLICATION_ID = 0x45444745  # "EDGE", in the file's header
@@ -414,19 +417,45 @@ def inspect(connection: sqlite3.Connection, path: str) -> int:
     return int(version)
 
 
-def prepare(
+def connected(
+    name: str, file: Path | None, timeout_s: float, key: bytes | None, vault: Path | None
+) -> tuple[sqlite3.Connection, bool]:
+    """A connection to a file whose schema is up to date, and whether it is the only one there can
+    be: in memory, or where a full disk has no room for the log's index.
+
+    name: of the file for SQLite; a URI if it is read-only. file: None for a store in memory. key:
+    the page key of a vault. vault: the file, if `STORE.vault` has its key; StoreLocked if that is
+    gone. Raises StoreError, StoreFull, SQLite's errors.
+    """
+    alone = file is None
+    while True:
+        connection = connect(name, timeout_s, key, alone=alone)
+        try:
+            if vault is not None and not is_vault(vault):
+                # A new file would be encrypted with a key that is kept nowhere.
+                raise StoreLocked(f"{vault} was removed by a program that ended; try again")
+            _prepare(connection, file, timeout_s, key, read_only=name != str(file or ":memory:"))
+        except BaseException as exc:
+            connection.close()
+            if alone or not is_out_of_room(exc):
+                raise
+            alone = True
+        else:
+            return connection, alone
+
+
+def _prepare(
     connection: sqlite3.Connection,
     file: Path | None,
     timeout_s: float,
     key: bytes | None,
     *,
-    read_only: bool = False,
+    read_only: bool,
 ) -> None:
     """Bring a file's schema up to date.
 
     The file is inspected before anything is written, so another program's file is left as it is.
-    file: None for a store in memory. key: the page key of a vault. read_only: only inspect it, and
-    refuse an older one. Raises StoreError, StoreFull.
+    read_only: only inspect it, and refuse an older one.
     """
 
     def step() -> None:

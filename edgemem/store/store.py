@@ -112,7 +112,8 @@ class Store:
         """Open a store, new or old, and bring its schema up to date.
 
         path: a file, made if it is not there (readable by its owner only), or ":memory:". A file
-        that is read-only, or whose folder is, opens for reading; writing raises StoreFull.
+        that is read-only, or whose folder is, opens for reading; writing raises StoreFull. So does
+        a file on a full disk, for one process at a time.
         busy_timeout_s: how long to wait for another process's write before StoreLocked.
         vault: of an encrypted store; if None, its key is looked for (`vault.unlock`).
         Raises VaultLocked if a key is wrong or not found, StoreCorrupt if the file is damaged or
@@ -126,17 +127,13 @@ class Store:
             source = database.sqlite_name(file)
             vault = encryption.find_vault(file, vault, busy_timeout_s)
         key = None if vault is None else vault.page_key
-        has_keys = file is not None and is_vault(file)
+        kept = file if file is not None and is_vault(file) else None
         with ExitStack() as opened:
             with sqlite_errors(name, encrypted=key is not None):
-                writer = database.connect(source, busy_timeout_s, key)
+                writer, alone = schema.connected(source, file, busy_timeout_s, key, kept)
                 opened.callback(writer.close)
-                if file is not None and has_keys and not is_vault(file):
-                    # A new file would be encrypted with a key that is kept nowhere.
-                    raise StoreLocked(f"{name} was removed by a program that ended; try again")
-                schema.prepare(writer, file, busy_timeout_s, key, read_only=source != name)
                 reader = writer
-                if file is not None:
+                if not alone:
                     reader = database.connect(source, busy_timeout_s, key)
                     opened.callback(reader.close)
                     reader.execute("PRAGMA query_only = ON")
@@ -505,11 +502,12 @@ class Store:
         """Every row as a JSON-able dict with its "type", see rows.py.
 
         All rows are of one snapshot, and writes go on meanwhile. An erase waits until the iterator
-        of a file is used up or closed. The rows of a store in memory are copied first.
+        of a file is used up or closed. The rows of a store with one connection are copied first.
         """
-        if self.path is None:
+        if self._reader is self._writer:
             with self.snapshot() as connection:
-                rows = [*export_rows(connection), *images.export_images(connection, None)]
+                rows = [*export_rows(connection)]
+                rows += images.export_images(connection, self.images_folder)
             yield from rows
             return
         self._require_open()
