@@ -8,8 +8,8 @@ of the model (runtime/experts.py) decide how:
   if it is sure and the larger one confirms, or if no memory tells. A model of HEEDS_PARAMS or more
   answers by itself.
 - A model with an expert for replies, or an instruct model, has a conversation. The memories are
-  dated notes beside the message. For an instruct model below HEEDS_PARAMS the bundled one
-  acknowledges a message that only tells. If a client gave instructions or options, the model does
+  dated notes beside the message. Below HEEDS_PARAMS the bundled model acknowledges a message that
+  only tells. If a client gave instructions or options, a model of _OWN_WORDS_PARAMS or more does
   that itself, without notes.
 - The answer to "what is on these days?" lists what was told of them (pipeline/days.py). A length
   of time, an order or an age is computed from the days that were told (pipeline/intervals.py).
@@ -173,6 +173,11 @@ class Chat:
     def _heeds_notes(self) -> bool:
         """Whether the model heeds all that it is shown, and says itself if no memory tells."""
         return self.engine.n_params >= HEEDS_PARAMS
+
+    @property
+    def _is_small(self) -> bool:
+        """Whether the model mixes up who does what, whatever it has learned."""
+        return self.engine.n_params < _OWN_WORDS_PARAMS
 
     def send(
         self,
@@ -369,20 +374,16 @@ class Chat:
             setting = "auto"  # the set's one expert is for answers; the model does all else
         if wanted.wants == "source" or reader_of(engine, "reply", setting) == "quote":
             return "quote"
-        if wanted.wants is None and self._brief_on_news and not (own_words or self.instructions):
+        on_terms = own_words or self.instructions
+        if wanted.wants is None and not self._heeds_notes and (self._is_small or not on_terms):
             return "quote"  # a model below HEEDS_PARAMS invents when it is told news
-        short = wanted.wants == "recall" and not own_words and engine.n_params < _OWN_WORDS_PARAMS
+        short = wanted.wants == "recall" and not own_words and self._is_small
         return "answer" if short and self._expert_engine() else "converse"
 
     def _expert_engine(self) -> Engine | None:
         """This model if it has an expert for short answers, else the bundled one, else None."""
         engine = engine_for(self.memory, "generation", self.engine)
         return engine if engine.expert("generation") else None
-
-    @property
-    def _brief_on_news(self) -> bool:
-        """Whether news get a short reply without notes, as the model would repeat the notes."""
-        return not (self._heeds_notes or self.engine.expert("reply"))
 
     def _search(self, text: str, said_at: str | None, *, with_turns: bool = False) -> SearchResults:
         """The memories that fit a message, best first; see `recall.search`."""
@@ -489,7 +490,7 @@ class Chat:
         if wants in TASKS:
             scope, most, advice = self._scope, BEARING_TURNS, wants == "task"
             return recall.bearing(memory, scope, text, hits, most=most, advice=advice)
-        if way == "converse" and (wants == "recall" or (wants is None and not self._brief_on_news)):
+        if way == "converse" and (wants == "recall" or (wants is None and self._heeds_notes)):
             # Leave out what the model can read in the conversation already.
             window = self._turns[self._first_shown :]
             seen = {turn.said.content for turn in window}
@@ -629,7 +630,7 @@ class Chat:
         model this small mixes up who does what), the memories nearest to a question that was
         refused or that a conversing model answered, or a caution."""
         wants, converses = plan.intent.wants, plan.way == "converse"
-        mixes_up = wants == "text" and self.engine.n_params < _OWN_WORDS_PARAMS
+        mixes_up = wants == "text" and self._is_small
         if wants == "general" and not converses and answer != NO_IDEA:
             return generation.CHECK_THIS
         if (wants == "task" or mixes_up) and converses and plan.evidence:
@@ -656,7 +657,7 @@ class Chat:
         notes are left out, then the known facts.
         """
         engine, today = self.engine, date.fromisoformat(local_time(plan.said_at)[:10])
-        if plan.intent.wants is None and self._brief_on_news:
+        if plan.intent.wants is None and not self._heeds_notes:
             news = system_text(today, instructions=self.instructions, news=True)
             options: Options = {"max_tokens": NEWS_TOKENS, **plan.options}
             return converse(engine, news, [plain.said], options, stage=TALK), plain

@@ -131,6 +131,18 @@ def test_what_is_told_on_a_clients_terms_gets_a_short_reply_and_is_shown_no_note
     assert [turn["content"] for turn in prompt[1:]] == ["My cat Tom is asleep."]
 
 
+@pytest.mark.parametrize("instructions", ["", "Be kind."])
+def test_a_small_model_with_an_expert_for_replies_does_not_acknowledge_news(
+    memory, fake, judge, monkeypatch, instructions
+):
+    """Of 36 pieces of news one of half a billion answered 32 with what was another's, or untrue."""
+    monkeypatch.setattr(fake, "n_params", 500_000_000)
+    monkeypatch.setattr(fake, "expert", lambda stage: stage == "reply")
+    say(Chat(memory, instructions=instructions), "My cat Tom is asleep.")
+    assert judge.prompts[-1][0] == "talk"
+    assert all(stage not in ("talk", "reply") for stage, _ in fake.prompts)
+
+
 def test_the_model_is_told_who_it_is_and_what_day_it_is(chat, fake):
     say(chat, "Write a poem about the morning.")
     system = shown(fake)[0]
