@@ -226,11 +226,8 @@ class Chat:
         sent = images if of_images else ()
         asked = image_memories.sent_with(self.memory, sent, changes, said_at)
         plan = self._plan_answer(text, said_at, wanted, days, images, options or {}, asked)
-        planned = time.perf_counter()
-        timings = {
-            "intent_ms": (understood - started) * 1e3,
-            "recall_ms": (planned - understood) * 1e3,
-        }
+        timings = {"intent_ms": (understood - started) * 1e3}
+        timings["recall_ms"] = (time.perf_counter() - understood) * 1e3
         reply = Reply(plan.intent.wants, plan.hits, plan.context, timings)
         if stores:
             if changes is None:
@@ -274,12 +271,11 @@ class Chat:
         before = next((turn for turn in reversed(self._turns) if turn.said.role == "user"), None)
         if wanted.wants == "recall" and wanted.refers and before and before.wants == "general":
             wanted = replace(wanted, wants="general", doubtful=True)  # "and of Morocco?"
-        asks, own_words = wanted.wants == "recall", bool(options)
-        with_turns = wanted.refers if asks else self._way(wanted, own_words) == "converse"
-        if sent:
-            hits = SearchResults(tuple(hit for hit in sent if known_of(hit)))
-        else:
-            hits = self._search(text, said_at, with_turns=with_turns)
+        asks = wanted.wants == "recall"
+        last = self._turns[-2:] if wanted.refers else ()  # what a model writes may be invented
+        turns = [turn.said for turn in last if asks or turn.said.role == "user"]
+        known = SearchResults(tuple(hit for hit in sent if known_of(hit)))
+        hits = known if sent else self._search(text, said_at, turns)
         if asks and not sent and not any(hit.score >= _NEAR_SCORE for hit in hits):
             rare = recall.without_remarks(memory, plain, hits, self._scope, least=_CANDIDATES)
             hits = replace(hits, items=tuple(rare))
@@ -294,7 +290,7 @@ class Chat:
             wanted, maybe_told = replace(wanted, wants="recall"), False
         computable = asks and not (options or sent)
         computed, told_by = self._computed(plain, said_at, hits) if computable else ("", ())
-        way = self._way(wanted, own_words)
+        way = self._way(wanted, bool(options))
         image_hits, pixels = self._images_asked_about(images, hits, wanted)
         refers = wanted.refers and any(hit.score >= _REFERRED for hit in hits)
         of_now = wanted.wants == "recall" and not sent
@@ -324,7 +320,7 @@ class Chat:
         asked = next(iter((*wanting, *said)), None)  # a client tells no wants of its turns
         hits, evidence = SearchResults(()), asked.told_from if asked else ()
         if asked and not evidence and asked.asks_memory:
-            hits = self._search(asked.said.content, said_at)
+            hits = self._search(asked.said.content, said_at, ())
             evidence = recall.quotes(self.memory, plain_text(asked.said.content), hits)
         return AnswerPlan(text, text, said_at, hits, "quote", wanted, evidence, {}, "")
 
@@ -385,9 +381,8 @@ class Chat:
         engine = engine_for(self.memory, "generation", self.engine)
         return engine if engine.expert("generation") else None
 
-    def _search(self, text: str, said_at: str | None, *, with_turns: bool = False) -> SearchResults:
+    def _search(self, text: str, said_at: str | None, turns: Sequence[Message]) -> SearchResults:
         """The memories that fit a message, best first; see `recall.search`."""
-        turns = [turn.said for turn in self._turns[-2:]] if with_turns else []
         ids = asdict(self._scope)
         return recall.search(self.memory, ids, text, said_at, turns, most=_CANDIDATES)
 
@@ -400,7 +395,7 @@ class Chat:
         if self._heeds_notes:
             return "", ()
         memory = self.memory
-        answer = compared(memory, partial(self._search, said_at=None), text, said_at)
+        answer = compared(memory, partial(self._search, said_at=None, turns=()), text, said_at)
         answer = answer or aged(memory, hits, text, said_at)
         return answer or recall.listed(memory, text, hits) or ("", ())
 
@@ -409,7 +404,7 @@ class Chat:
         now = utc_now()
         if not days_asked(text, now) and self._intent(text).wants is None:
             return ()
-        return self._search(text, now)
+        return self._search(text, now, ())
 
     def _run(
         self, reply: Reply, plan: AnswerPlan, remember: bool | str, mode: Mode
