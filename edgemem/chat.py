@@ -432,7 +432,7 @@ class Chat:
             else:
                 stream, turn = self._stream(plan, turn)
                 yield from _streamed(stream, reply, pieces)
-            if not free and (shown := self._text_below(plan, "".join(pieces))):
+            if not free and (shown := self._text_below(plan, "".join(pieces).strip())):
                 appended = f"\n\n{shown}"
                 yield appended
         finally:
@@ -623,11 +623,13 @@ class Chat:
     def _text_below(self, plan: AnswerPlan, answer: str) -> str:
         """The text below an answer, or "": the memories that bear on advice (on a letter, too, if a
         model this small mixes up who does what), the memories nearest to a question that was
-        refused or that a conversing model answered, or a caution."""
+        refused or that a conversing model answered, a caution, or that an edit changed nothing."""
         wants, converses = plan.intent.wants, plan.way == "converse"
-        mixes_up = wants == "text" and self._is_small
-        if wants == "general" and not converses and answer != NO_IDEA:
+        if wants == "general" and answer != NO_IDEA and (self._is_small or not converses):
             return generation.CHECK_THIS
+        if wants == "edit" and converses and answer in (t.said.content for t in self._turns[-1:]):
+            return generation.TOO_SMALL
+        mixes_up = wants == "text" and self._is_small
         if (wants == "task" or mixes_up) and converses and plan.evidence:
             return generation.quoted(plan.evidence, generation.BEARING)
         if plan.computed:
@@ -649,7 +651,8 @@ class Chat:
         """An answer in a conversation, and the user's turn as it is shown.
 
         If the window is full, the oldest turns are left out. If the message alone does not fit, its
-        notes are left out, then the known facts.
+        notes are left out, then the known facts. A question that is not about the user is asked
+        without them, as a model below HEEDS_PARAMS repeats them.
         """
         engine, today = self.engine, date.fromisoformat(local_time(plan.said_at)[:10])
         if plan.intent.wants is None and not self._heeds_notes:
@@ -669,7 +672,8 @@ class Chat:
             self._known_facts = recall.known(self.memory, self._scope, fits, seen)
         shown = turn_text(plan.text, plan.evidence)
         with_notes = replace(plain, shown=shown, notes=plan.evidence)
-        full, bare = system(self._known_facts), system()
+        unasked = plan.intent.wants in ("general", "self") and not self._heeds_notes
+        full, bare = system(() if unasked else self._known_facts), system()
         for instructions, turn in ((full, with_notes), (full, plain), (bare, plain)):
             turns = [*past, turn.as_shown]
             if kept := fitting(engine, instructions, turns):
