@@ -19,11 +19,13 @@ from typing import NamedTuple
 
 from edgemem.language import en_tense as tense
 from edgemem.language.en import (
+    CAPITAL,
     NUMBER_WORDS,
     STOP_WORDS,
     content_words,
     having,
     proper_names,
+    same_word,
     sentences,
     share,
     words,
@@ -60,6 +62,7 @@ __all__ = [
     "names_an_nth",
     "names_nobody",
     "naming",
+    "paused",
     "recurs",
     "says_only_when",
     "subjects",
@@ -187,8 +190,27 @@ _FROM_NOW = rf"\bin (?:exactly |about )?{COUNT} {UNIT}\b|\b{UNIT} (?:ago|from|to
 _GIVEN_UP = re.compile(
     r"\b(?:no longer|any ?more|(?:gave|given|giving) up|quit|packed in|scrapped)\b", re.I
 )
-_INSTEAD_OF = re.compile(r"\b(?:instead of|not|rather than|from)(?: on)? \Z", re.I)
-_MOVES = re.compile(r"\b(?:mov(?:e|es|ed|ing)|switch\w*|chang\w+|now|instead|from now on)\b", re.I)
+_INSTEAD_OF = re.compile(
+    r"\b(?:instead of|not|rather than|from|(?:cannot|(?:ca|do|does)n['’]?t) (?:do|make|come"
+    r"|work))(?: on)? \Z",
+    re.I,
+)
+_MOVES = re.compile(
+    r"\b(?:mov(?:e|es|ed|ing)|switch\w*|chang\w+|now|instead|from now on"
+    r"|(?:put|pushed|held|brought) (?:back|off|forward))\b",
+    re.I,
+)
+_PAUSED = re.compile(r"\bno (?:more )?(?P<what>\w+) (?:until|till|til) (?P<until>[^.!?;]+)", re.I)
+_SESSIONS = frozenset("appointments classes lessons meetings practice rehearsals sessions".split())
+_NEW_YEAR = re.compile(r"(?:the )?new year\b", re.I)
+_DOES = (
+    r"(?:(?:ca|could|is|was|has|does|did|wo)n['’]?t|can(?:not)?|could|is|was|are|has|had|does|did"
+    r"|will|no|comes|came|goes|gave|moved|wants|cancelled|rang)\b"
+)
+_PERSON = re.compile(
+    rf"(?:\A|(?<=[.!?,;:] )){CAPITAL}\w+(?= {_DOES})"
+    rf"|(?<=\bwith ){CAPITAL}\w+|\b{CAPITAL}\w+(?=['’]s\b)"
+)
 _TOO = having(r"\b(?:also|too|as well|both)\b")
 recurs = having(
     r"\b(?:each|every|always|usually|daily|weekly|monthly|quarterly|yearly|annual(?:ly)?"
@@ -198,8 +220,10 @@ recurs = having(
 names_an_nth = having(rf"\bthe (?:{_A_NTH})")
 """Whether a text names a day by its number."""
 _GOES_ON = re.compile(r"(?:(?:and|but|so) )?(?:i|we|he|she|it|they)\b", re.I)
-_CALLING_OFF = frozenset(
-    "anymore going coming happening instead called cancelled canceled gave given giving".split()
+_NOT = frozenset(word.replace("'", "") for word in STOP_WORDS if word.endswith("n't"))
+_CALLING_OFF = _NOT.union(
+    "anymore going coming happening instead called cancelled canceled gave given giving put pushed "
+    "held brought back forward".split()
 )
 _WHO = re.compile(r"\bwho(?:m|se|['’]?s)?\b", re.I)
 _HOW_LATE = re.compile(
@@ -320,12 +344,15 @@ def names_nobody(answer: str, question: str) -> bool:
 
 
 def calls_off(text: str, plan: str) -> bool:
-    """Whether a text says, of what a plan names, that it is off.
+    """Whether a text says, of what a plan names, that it is off or on another day.
 
     >>> calls_off("lisbon is off, no money", "We fly to Lisbon on the 12th with Ann and Bo")
     True
     """
-    return any(_is_of(text, found, plan) for found in _CALLED_OFF.finditer(text))
+    if any(_is_of(text, found, plan) for found in _CALLED_OFF.finditer(text)):
+        return True
+    moves = [*_MOVED.finditer(text), *(_MOVES.finditer(text) if _DATED.search(text) else ())]
+    return any(_is_of(text, found, plan, by_name=False) for found in moves)
 
 
 def ends_weekly(text: str, plan: str, weekday: int) -> bool:
@@ -341,11 +368,40 @@ def ends_weekly(text: str, plan: str, weekday: int) -> bool:
     return weekday not in told_weekdays(text) and any(_is_of(text, m, plan) for m in moved)
 
 
-def _is_of(text: str, found: re.Match[str], plan: str) -> bool:
-    """Whether the clause of a match is about what a plan names."""
+def paused(text: str, plan: str, said_at: str) -> date | None:
+    """The day until which a text says that there is nothing of what a plan names; else None.
+
+    >>> paused("No choir till the new year.", "Choir is on Mondays", "2026-11-20T10:00:00+00:00")
+    datetime.date(2027, 1, 1)
+    """
+    if (found := _PAUSED.search(text)) is None:
+        return None
+    first, _ = tense.sentence(text, *found.span())
+    what = found["what"].lower()
+    of_it = what in _SESSIONS and _people(text[first : found.end()]) & {*words(plan)}
+    if not (of_it or same_word(what, words(plan))):
+        return None
+    if _NEW_YEAR.match(found["until"]):
+        return date(int(said_at[:4]) + 1, 1, 1)
+    return min((first for first, _ in told_days(found["until"], said_at)), default=None)
+
+
+def _is_of(text: str, found: re.Match[str], plan: str, *, by_name: bool = True) -> bool:
+    """Whether the clause of a match is about what a plan names: by most of its words, or `by_name`
+    by a name; not if the two are of different people."""
     first, last = tense.clause(text, *found.span())
-    said = _without_days(words(text[first:last])) - STOP_WORDS - _CALLING_OFF - _HOURS_AND_SUCH
-    return bool(said) and (share(said, plan) >= _SAME or not said.isdisjoint(proper_names(plan)))
+    clause = text[first:last]
+    who, whose = _people(clause), _people(plan)
+    if who and whose and who.isdisjoint(words(plan)):
+        return False
+    said = _without_days(words(clause)) - STOP_WORDS - _CALLING_OFF - _HOURS_AND_SUCH
+    named = by_name and not said.isdisjoint(proper_names(plan))
+    return bool(said) and (named or share(said, plan) >= _SAME)
+
+
+def _people(text: str) -> set[str]:
+    """The names of those who do something in a text, with whom, or whose something is."""
+    return _without_days(name.lower() for name in _PERSON.findall(text)) - STOP_WORDS
 
 
 def goes_on(sentence: str) -> bool:
