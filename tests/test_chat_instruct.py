@@ -22,7 +22,7 @@ from edgemem.stages.generation import (
     NOTHING_FOUND,
     TOO_SMALL,
 )
-from edgemem.stages.reply import NEWS_TOKENS
+from edgemem.stages.reply import NEWS_TOKENS, converse
 
 pytestmark = pytest.mark.models
 
@@ -409,6 +409,16 @@ def test_a_request_is_searched_alone_unless_it_refers_back(chat, memory, fake):
     say(chat, "Who is the plumber?", remember=False)
     reply = say(chat, "Write a card for them.", remember=False)
     assert reply.hits[0].memory == "Bartek is a plumber from Gdansk."
+
+
+def test_a_wrong_weekday_is_put_right_and_no_other_word_waits_for_it(fake):
+    """A play was said to be on "Saturday, 15 December 2026", a Tuesday."""
+    fake.pieces = ("Sun ", "on Sat", "urday, ", "15 Dec", "ember 2026", ", or Mon", "day at 9.")
+    stream = converse(fake, "", [Message("user", "When is it?", JUNE)])
+    assert [piece for piece in stream if piece] == [
+        "Sun ", "on ", "Tuesday, 15 December 2026, or ", "Monday at 9."
+    ]  # fmt: skip
+    assert stream.result.text == "Sun on Tuesday, 15 December 2026, or Monday at 9."
 
 
 def test_an_answer_takes_the_callers_options(chat, fake):
