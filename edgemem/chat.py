@@ -595,11 +595,10 @@ class Chat:
         past = [turn.said for turn in self._turns[-2:]] if plan.intent.refers else []
         if len(past) > 1 and past[-1].role == "assistant":
             before = past[-2].content, past[-1].content
-        shown = recall.sources(evidence) if quoting else ()
-        quotes = partial(recall.quotes, self.memory, plan.plain, shown)
+        quotes = partial(recall.quotes, self.memory, plan.plain, recall.sources(evidence))
         return generation.answer(
             engine, plan.plain, evidence, speaker="User", before=before, asked_at=plan.said_at,
-            refusal=plan.refusal, quotes=quotes, guesses=guesses,
+            refusal=plan.refusal, quotes=quotes if quoting else None, guesses=guesses,
             ended=recall.has_ended(self.memory, evidence), embedder=self.memory.embedder,
         )  # fmt: skip
 

@@ -66,6 +66,8 @@ def test_a_question_for_coming_days_is_known(question: str, first: str, last: st
     ("question", "first", "last"),
     [
         ("What did I do on Tuesday?", "2026-11-17", "2026-11-17"),
+        ("what happend in the week of 9 november", "2026-11-09", "2026-11-15"),
+        ("what was on in the second week of november", "2026-11-08", "2026-11-14"),
         ("What did we do last weekend?", "2026-11-14", "2026-11-15"),
         ("What happened on the 25th of November?", "2025-11-25", "2025-11-25"),
         ("what did i do today", "2026-11-18", "2026-11-18"),

@@ -137,6 +137,12 @@ _BETWEEN = re.compile(rf"\b(?:between|from) (?={_ONE_DAY})", re.I)
 _NUMBERS = re.compile(
     rf"\b(?:between|from) (\d\d?) (?:and|to|until|till) (\d\d?)(?= (?:of )?(?:{A_MONTH})\b)", re.I
 )
+_NTH_WEEK = re.compile(
+    rf"\b(?:in |of |during |over )?(?:the )?(?P<nth>first|second|third|fourth) week (?:of|in) "
+    rf"(?=(?:{A_MONTH})\b)",
+    re.I,
+)
+_WEEKS = {"first": "1-7", "second": "8-14", "third": "15-21", "fourth": "22-28"}
 _AN_HOUR = re.compile(
     r",? (?:(?:after|before|at|from|around|about|by|until|um|ab|nach|vor) \d\d?(?:[:.]\d\d)?"
     r"(?: ?(?:h|[ap]\.?m|uhr|o['’]clock))?|in the (?:morning|afternoon|evening))\Z",
@@ -471,6 +477,7 @@ def asked_days(question: str, now: str) -> Asked | None:
     if len(question) > _LONGEST:
         return None
     asked = _MONTH_FIRST.sub(r"\2 \1 ", asked_in_english(plain(question)))
+    asked = _NTH_WEEK.sub(lambda found: f"on {_WEEKS.get(found['nth'].lower())} ", asked)
     asked = spelled_days(asked).strip(" ?!.")
     asked = _BETWEEN.sub("on ", _NUMBERS.sub(r"on \1-\2", _AN_HOUR.sub("", asked)))
     if (days := _LIST.search(asked)) is None:
