@@ -323,6 +323,9 @@ def test_below_a_length_of_time_stands_the_day_that_it_ends_on():
     ):
         stream = answer(engine, asks, told, speaker="Ana", asked_at=MAY_8, quotes=quotes)
         assert "".join(stream).startswith(said)
+    past = Recorder(pieces=(" 7 May",), log_p=0.0)
+    stream = answer(past, asks, told, speaker="Ana", asked_at=MAY_8, quotes=tuple)
+    assert "".join(stream) == NOTHING_FOUND
 
 
 def test_an_experts_days_are_told_in_the_form_that_was_asked_for():

@@ -334,13 +334,13 @@ def _checked(
     A refusal (`NOT_KNOWN` or nothing) is replaced by `unknown`, and so is a guess unless `guesses`.
     Guesses, and a yes or no that is not reliable, are replaced by `quotes`. Below any other answer
     that is not reliable the quotes are added, and below a length of time until a day; if there are
-    none, that day is another's.
+    none, that day is of something else.
     """
     result = stream.whole()
     told = language.in_asked_form(_without_loops(result.text, prompt), question)
     named, day = told, asked_at and local_time(asked_at)
     told = language.counted_down(told, question, day) if day else told
-    length = told != named
+    length = told != named or language.counts_down(question) is not None
     verdict = language.is_verdict(told.strip())
     unlikely = math.exp(result.log_p) < _GUESSED and not verdict
     counted = language.counts_times(question) and not _places([prompt], told)
