@@ -44,7 +44,7 @@ from edgemem.pipeline.days import Asked, agenda, days_asked, with_days
 from edgemem.pipeline.intervals import aged, compared
 from edgemem.pipeline.parts import engine_for
 from edgemem.pipeline.photos import caption_of, known_of, lines_of
-from edgemem.pipeline.turn import AnswerPlan, Turn, Way, plain_text, without_model
+from edgemem.pipeline.turn import AnswerPlan, Turn, Way, plain_text, since_memory, without_model
 from edgemem.results import (
     AddResults,
     Evidence,
@@ -588,8 +588,7 @@ class Chat:
     ) -> Stream:
         """An expert's answer from evidence.
 
-        quoting: whether what was told stands below an answer that is not reliable. guesses: whether
-        an answer that is hardly probable counts as one.
+        quoting, guesses: as the `quotes` and `guesses` of `generation.answer`.
         """
         before = None
         past = [turn.said for turn in self._turns[-2:]] if plan.intent.refers else []
@@ -651,7 +650,7 @@ class Chat:
 
         If the window is full, the oldest turns are left out. If the message alone does not fit, its
         notes are left out, then the known facts. A question that is not about the user is asked
-        without them, as a model below HEEDS_PARAMS repeats them.
+        without these, and without turns of memories: a model below HEEDS_PARAMS repeats both.
         """
         engine, today = self.engine, date.fromisoformat(local_time(plan.said_at)[:10])
         if plan.intent.wants is None and not self._heeds_notes:
@@ -665,14 +664,16 @@ class Chat:
         def fits(facts: Sequence[Evidence]) -> bool:
             return engine.count_tokens(system(facts)) <= _KNOWN_SHARE * engine.n_ctx
 
-        past = [turn.as_shown for turn in self._turns[self._first_shown :]]
-        if self._known_facts is None:
+        unasked = plan.intent.wants in ("general", "self") and not self._heeds_notes
+        before: Sequence[Turn] = self._turns[self._first_shown :]
+        before = since_memory(before) if unasked and not plan.intent.refers else before
+        past = [turn.as_shown for turn in before]
+        if self._known_facts is None and not unasked:
             seen = {plan.text, *(message.content for message in past)}
             self._known_facts = recall.known(self.memory, self._scope, fits, seen)
         shown = turn_text(plan.text, plan.evidence)
         with_notes = replace(plain, shown=shown, notes=plan.evidence)
-        unasked = plan.intent.wants in ("general", "self") and not self._heeds_notes
-        full, bare = system(() if unasked else self._known_facts), system()
+        full, bare = system(() if unasked else self._known_facts or ()), system()
         for instructions, turn in ((full, with_notes), (full, plain), (bare, plain)):
             turns = [*past, turn.as_shown]
             if kept := fitting(engine, instructions, turns):

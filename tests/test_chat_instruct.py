@@ -336,9 +336,10 @@ def test_what_is_known_of_the_user_does_not_leak_into_what_is_not_about_them(mem
     """Asked who it was, a model of half a billion said "no glasses and no dairy"."""
     remembered(memory, "I am allergic to nuts and must not eat them.")
     chat = Chat(memory, instructions="You are Marvin, a pirate.")
+    assert "allergic" in say(chat, "What do you know about me?").text
     for text in ("Who are you?", "What is the capital of Australia?"):
         say(chat, text)
-        assert "allergic" not in shown(fake)[0], text
+        assert "allergic" not in "".join(shown(fake)), text
     say(chat, "Write a poem about the morning.")
     assert "allergic" in shown(fake)[0]
     fake.n_params = HEEDS_PARAMS
