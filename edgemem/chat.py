@@ -8,8 +8,8 @@ of the model (runtime/experts.py) decide how:
   if it is sure and the larger one confirms, or if no memory tells. A model of HEEDS_PARAMS or more
   answers by itself.
 - A model with an expert for replies, or an instruct model, has a conversation. The memories are
-  dated notes beside the message. For an instruct model below HEEDS_PARAMS the bundled one
-  acknowledges a message that only tells. If a client gave instructions or options, the model does
+  dated notes beside the message. Below HEEDS_PARAMS the bundled model acknowledges a message that
+  only tells. If a client gave instructions or options, a model of _OWN_WORDS_PARAMS or more does
   that itself, without notes.
 - The answer to "what is on these days?" lists what was told of them (pipeline/days.py). A length
   of time, an order or an age is computed from the days that were told (pipeline/intervals.py).
@@ -44,7 +44,7 @@ from edgemem.pipeline.days import Asked, agenda, days_asked, with_days
 from edgemem.pipeline.intervals import aged, compared
 from edgemem.pipeline.parts import engine_for
 from edgemem.pipeline.photos import known_of
-from edgemem.pipeline.turn import AnswerPlan, Turn, Way, plain_text, without_model
+from edgemem.pipeline.turn import AnswerPlan, Turn, Way, plain_text, since_memory, without_model
 from edgemem.pipeline.whole import listed, of_photo, refusal_of, told_whole
 from edgemem.results import (
     AddResults,
@@ -181,6 +181,11 @@ class Chat:
         """Whether the model heeds all that it is shown, and says itself if no memory tells."""
         return self.engine.n_params >= HEEDS_PARAMS
 
+    @property
+    def _is_small(self) -> bool:
+        """Whether the model mixes up who does what, whatever it has learned."""
+        return self.engine.n_params < _OWN_WORDS_PARAMS
+
     def send(
         self,
         text: str,
@@ -230,11 +235,8 @@ class Chat:
         shown = image_memories.sent_with(self.memory, sent, changes, said_at)
         plan = self._plan_answer(asked, said_at, wanted, days, images, options or {}, shown)
         plan = replace(plan, text=text)
-        planned = time.perf_counter()
-        timings = {
-            "intent_ms": (understood - started) * 1e3,
-            "recall_ms": (planned - understood) * 1e3,
-        }
+        timings = {"intent_ms": (understood - started) * 1e3}
+        timings["recall_ms"] = (time.perf_counter() - understood) * 1e3
         reply = Reply(plan.intent.wants, plan.hits, plan.context, timings)
         if stores:
             if changes is None:
@@ -277,10 +279,11 @@ class Chat:
         memory, plain = self.memory, plain_text(text)
         if wanted.wants == "recall" and wanted.refers and self._said_last.wants == "general":
             wanted = replace(wanted, wants="general", doubtful=True)  # "and of Morocco?"
-        asks, own_words = wanted.wants == "recall", bool(options)
-        with_turns = wanted.refers if asks else self._way(wanted, own_words) == "converse"
-        told = SearchResults(tuple(hit for hit in sent if known_of(hit)))
-        hits = told if sent else self._search(text, said_at, with_turns=with_turns)
+        asks = wanted.wants == "recall"
+        last = self._turns[-2:] if wanted.refers else ()  # what a model writes may be invented
+        turns = [turn.said for turn in last if asks or turn.said.role == "user"]
+        hits = SearchResults(tuple(hit for hit in sent if known_of(hit)))
+        hits = hits if sent else self._search(text, said_at, turns)
         if asks and not sent and not any(hit.score >= _NEAR_SCORE for hit in hits):
             rare = recall.without_remarks(memory, plain, hits, self._scope, least=_CANDIDATES)
             hits = replace(hits, items=tuple(rare))
@@ -291,9 +294,9 @@ class Chat:
         maybe_told = wanted.wants == "general" and any(hit.score >= _NEAR_SCORE for hit in hits)
         if maybe_told and (wanted.doubtful or self._heeds_notes):
             wanted, maybe_told = replace(wanted, wants="recall"), False
-        computable = asks and not (options or sent)
-        computed, told_by = self._computed(plain, said_at, hits) if computable else ("", ())
-        way = self._way(wanted, own_words)
+        computes = asks and not (options or sent or self._heeds_notes)
+        computed, told_by = self._computed(plain, said_at, hits) if computes else ("", ())
+        way = self._way(wanted, bool(options))
         image_hits, pixels = self._images_asked_about(images, hits, wanted)
         refers = wanted.refers and any(hit.score >= _REFERRED for hit in hits)
         of_now = wanted.wants == "recall" and not sent
@@ -325,7 +328,7 @@ class Chat:
         asked = next(iter((*wanting, *said)), None)  # a client tells no wants of its turns
         hits, evidence = SearchResults(()), asked.told_from if asked else ()
         if asked and not evidence and asked.asks_memory:
-            hits = self._search(asked.said.content, said_at)
+            hits = self._search(asked.said.content, said_at, ())
             evidence = recall.quotes(self.memory, plain_text(asked.said.content), hits)
         return AnswerPlan(text, text, said_at, hits, "quote", wanted, evidence, {}, "")
 
@@ -378,9 +381,10 @@ class Chat:
             setting = "auto"  # the set's one expert is for answers; the model does all else
         if wanted.wants == "source" or reader_of(engine, "reply", setting) == "quote":
             return "quote"
-        if wanted.wants is None and self._brief_on_news and not (own_words or self.instructions):
+        on_terms = own_words or self.instructions
+        if wanted.wants is None and not self._heeds_notes and (self._is_small or not on_terms):
             return "quote"  # a model below HEEDS_PARAMS invents when it is told news
-        short = wanted.wants == "recall" and not own_words and engine.n_params < _OWN_WORDS_PARAMS
+        short = wanted.wants == "recall" and not own_words and self._is_small
         return "answer" if short and self._expert_engine() else "converse"
 
     def _expert_engine(self) -> Engine | None:
@@ -388,14 +392,8 @@ class Chat:
         engine = engine_for(self.memory, "generation", self.engine)
         return engine if engine.expert("generation") else None
 
-    @property
-    def _brief_on_news(self) -> bool:
-        """Whether news get a short reply without notes, as the model would repeat the notes."""
-        return not (self._heeds_notes or self.engine.expert("reply"))
-
-    def _search(self, text: str, said_at: str | None, *, with_turns: bool = False) -> SearchResults:
+    def _search(self, text: str, said_at: str | None, turns: Sequence[Message]) -> SearchResults:
         """The memories that fit a message, best first; see `recall.search`."""
-        turns = [turn.said for turn in self._turns[-2:]] if with_turns else []
         ids = asdict(self._scope)
         return recall.search(self.memory, ids, text, said_at, turns, most=_CANDIDATES)
 
@@ -403,11 +401,8 @@ class Chat:
         self, text: str, said_at: str, hits: Sequence[Hit]
     ) -> tuple[str, tuple[Evidence, ...]]:
         """The answer to a question that compares days, or asks for an age or for an item of a list
-        by its place, and the evidence of it; empty for other questions and for a model of
-        HEEDS_PARAMS."""
-        if self._heeds_notes:
-            return "", ()
-        answer = compared(self.memory, partial(self._search, said_at=None), text, said_at)
+        by its place, and the evidence of it; empty for other questions."""
+        answer = compared(self.memory, partial(self._search, said_at=None, turns=()), text, said_at)
         answer = answer or aged(self.memory, hits, text, said_at)
         return answer or listed(self.memory, text, hits) or ("", ())
 
@@ -416,7 +411,7 @@ class Chat:
         now = utc_now()
         if not days_asked(text, now) and self._asked(text)[1].wants is None:
             return ()
-        return self._search(text, now)
+        return self._search(text, now, ())
 
     def _run(
         self, reply: Reply, plan: AnswerPlan, remember: bool | str, mode: Mode
@@ -444,7 +439,7 @@ class Chat:
             else:
                 stream, turn = self._stream(plan, turn)
                 yield from _streamed(stream, reply, pieces)
-            if not free and (shown := self._text_below(plan, "".join(pieces))):
+            if not free and (shown := self._text_below(plan, "".join(pieces).strip())):
                 appended = f"\n\n{shown}"
                 yield appended
         finally:
@@ -499,7 +494,7 @@ class Chat:
         if wants in TASKS:
             scope, most, advice = self._scope, BEARING_TURNS, wants == "task"
             return recall.bearing(memory, scope, text, hits, most=most, advice=advice)
-        if way == "converse" and (wants == "recall" or (wants is None and not self._brief_on_news)):
+        if way == "converse" and (wants == "recall" or (wants is None and self._heeds_notes)):
             # Leave out what the model can read in the conversation already.
             window = self._turns[self._first_shown :]
             seen = {turn.said.content for turn in window}
@@ -593,18 +588,16 @@ class Chat:
     ) -> Stream:
         """An expert's answer from evidence.
 
-        quoting: whether what was told stands below an answer that is not reliable. guesses: whether
-        an answer that is hardly probable counts as one.
+        quoting, guesses: as the `quotes` and `guesses` of `generation.answer`.
         """
         before = None
         past = [turn.said for turn in self._turns[-2:]] if plan.intent.refers else []
         if len(past) > 1 and past[-1].role == "assistant":
             before = past[-2].content, past[-1].content
-        shown = recall.sources(evidence) if quoting else ()
-        quotes = partial(recall.quotes, self.memory, plan.plain, shown)
+        quotes = partial(recall.quotes, self.memory, plan.plain, recall.sources(evidence))
         return generation.answer(
             engine, plan.plain, evidence, speaker="User", before=before, asked_at=plan.said_at,
-            refusal=plan.refusal, quotes=quotes, guesses=guesses,
+            refusal=plan.refusal, quotes=quotes if quoting else None, guesses=guesses,
             ended=recall.has_ended(self.memory, evidence), embedder=self.memory.embedder,
         )  # fmt: skip
 
@@ -628,11 +621,13 @@ class Chat:
     def _text_below(self, plan: AnswerPlan, answer: str) -> str:
         """The text below an answer, or "": the memories that bear on advice (on a letter, too, if a
         model this small mixes up who does what), the memories nearest to a question that was
-        refused or that a conversing model answered, or a caution."""
+        refused or that a conversing model answered, a caution, or that an edit changed nothing."""
         wants, converses = plan.intent.wants, plan.way == "converse"
-        mixes_up = wants == "text" and self.engine.n_params < _OWN_WORDS_PARAMS
-        if wants == "general" and not converses and answer != NO_IDEA:
+        if wants == "general" and answer != NO_IDEA and (self._is_small or not converses):
             return generation.CHECK_THIS
+        if wants == "edit" and converses and answer in (t.said.content for t in self._turns[-1:]):
+            return generation.TOO_SMALL
+        mixes_up = wants == "text" and self._is_small
         if (wants == "task" or mixes_up) and converses and plan.evidence:
             return generation.quoted(plan.evidence, generation.BEARING)
         if plan.computed:
@@ -654,10 +649,11 @@ class Chat:
         """An answer in a conversation, and the user's turn as it is shown.
 
         If the window is full, the oldest turns are left out. If the message alone does not fit, its
-        notes are left out, then the known facts.
+        notes are left out, then the known facts. A question that is not about the user is asked
+        without these, and without turns of memories: a model below HEEDS_PARAMS repeats both.
         """
         engine, today = self.engine, date.fromisoformat(local_time(plan.said_at)[:10])
-        if plan.intent.wants is None and self._brief_on_news:
+        if plan.intent.wants is None and not self._heeds_notes:
             news = system_text(today, instructions=self.instructions, news=True)
             options: Options = {"max_tokens": NEWS_TOKENS, **plan.options}
             return converse(engine, news, [plain.said], options, stage=TALK), plain
@@ -668,13 +664,16 @@ class Chat:
         def fits(facts: Sequence[Evidence]) -> bool:
             return engine.count_tokens(system(facts)) <= _KNOWN_SHARE * engine.n_ctx
 
-        past = [turn.as_shown for turn in self._turns[self._first_shown :]]
-        if self._known_facts is None:
+        unasked = plan.intent.wants in ("general", "self") and not self._heeds_notes
+        before: Sequence[Turn] = self._turns[self._first_shown :]
+        before = since_memory(before) if unasked and not plan.intent.refers else before
+        past = [turn.as_shown for turn in before]
+        if self._known_facts is None and not unasked:
             seen = {plan.text, *(message.content for message in past)}
             self._known_facts = recall.known(self.memory, self._scope, fits, seen)
         shown = turn_text(plan.text, plan.evidence)
         with_notes = replace(plain, shown=shown, notes=plan.evidence)
-        full, bare = system(self._known_facts), system()
+        full, bare = system(() if unasked else self._known_facts or ()), system()
         for instructions, turn in ((full, with_notes), (full, plain), (bare, plain)):
             turns = [*past, turn.as_shown]
             if kept := fitting(engine, instructions, turns):

@@ -15,6 +15,7 @@ from memorykit import quick
 from edgemem import Chat, Memory
 from edgemem.language import (
     asked_days,
+    calls_off,
     ends_weekly,
     may_name_far,
     naming,
@@ -96,6 +97,8 @@ def test_a_day_that_is_far_away_is_looked_for_in_every_text_that_may_name_it(tex
     ("question", "first", "last"),
     [
         ("What did I do on Tuesday?", "2026-11-17", "2026-11-17"),
+        ("what happend in the week of 9 november", "2026-11-09", "2026-11-15"),
+        ("what was on in the second week of november", "2026-11-08", "2026-11-14"),
         ("What did we do last weekend?", "2026-11-14", "2026-11-15"),
         ("What happened on the 25th of November?", "2025-11-25", "2025-11-25"),
         ("what did i do today", "2026-11-18", "2026-11-18"),
@@ -346,6 +349,63 @@ def test_a_weekday_on_which_there_is_nothing_any_more_is_none() -> None:
         "Gwen can't do Mondays any more, trumpet is on Fridays. Yoga is every Tuesday, not Mondays"
     )
     assert told_weekdays(told) == {1, 4}
+
+
+PRIYA = "Priya cant do Wednesdays because of orchestra so shes coming Fridays at 4."
+
+
+@pytest.mark.parametrize(
+    ("text", "off"),
+    [
+        ("Gerald cant do tuesdays any more, moved him to Thursdays at 11.", False),
+        ("Gerald no longer does orchestra.", False),  # another's orchestra
+        ("Priya cant do Fridays any more.", True),
+        ("Priya no longer does orchestra.", True),
+    ],
+)
+def test_what_another_gives_up_is_not_called_off(text: str, off: bool) -> None:
+    """ "cant" of both was half of the words, and a weekly patient was gone from the list."""
+    assert calls_off(text, PRIYA) is off
+
+
+@pytest.mark.parametrize(
+    ("text", "off"),
+    [
+        ("The school play got moved to 15 December because the hall flooded.", True),
+        ("The play is now on Tuesday.", True),
+        ("The play has been put back a week.", True),
+        ("The play was put back to Tuesday.", True),
+        ("The play is now sold out.", False),
+        ("The concert got moved to 15 December.", False),
+        ("Maisie has a new bike now, since Monday.", False),
+    ],
+)
+def test_it_is_known_what_moves_a_plan(text: str, off: bool) -> None:
+    assert calls_off(text, "Maisie is the Dodger in the school play, on 10 December.") is off
+
+
+def test_a_plan_that_a_later_line_moves_is_marked(memory: Memory) -> None:
+    tell(memory, "2026-11-09T10:00:00Z", "Toby needs glasses, optician appointment on 19 November.")
+    tell(memory, "2026-11-17T10:00:00Z", "optician rang, Toby's appointment is now 20 November.")
+    tell(memory, "2026-11-17T10:01:00Z", "Maisie's dentist appointment is on 21 November.")
+    lines = listed(memory, "What do I have this week?")
+    assert [line.endswith("(no longer so)") for line in lines] == [True, False, False]
+
+
+@pytest.mark.parametrize("until", ["the new year", "7 January"])
+def test_a_weekly_thing_that_stops_for_a_while_is_not_listed_meanwhile(
+    memory: Memory, until: str
+) -> None:
+    tell(memory, "2026-11-03T10:00:00Z", "Gerald can't do Mondays, moved him to Thursdays at 11.")
+    tell(memory, "2026-11-19T10:00:00Z", f"Gerald is on a cruise so no sessions till {until}.")
+    assert listed(memory, "What do I have on 3 December?") == [NOTHING_FOUND]
+    assert "Gerald" in listed(memory, "What do I have on 14 January?")[0]
+
+
+def test_another_s_pause_stops_nothing(memory: Memory) -> None:
+    tell(memory, "2026-11-03T10:00:00Z", "Priya comes Thursdays at 4.")
+    tell(memory, "2026-11-19T10:00:00Z", "Gerald is on a cruise so no sessions till 7 January.")
+    assert "Priya" in listed(memory, "What do I have on 3 December?")[0]
 
 
 def test_a_short_sentence_that_goes_on_with_a_past_day_is_listed(memory: Memory) -> None:

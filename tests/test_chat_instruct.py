@@ -14,8 +14,15 @@ from edgemem.errors import AdapterError
 from edgemem.memory import Memory
 from edgemem.results import Message
 from edgemem.runtime.experts import HEEDS_PARAMS
-from edgemem.stages.generation import ABOUT_ITSELF, NEAREST, NOT_KNOWN, NOTHING_FOUND
-from edgemem.stages.reply import NEWS_TOKENS
+from edgemem.stages.generation import (
+    ABOUT_ITSELF,
+    CHECK_THIS,
+    NEAREST,
+    NOT_KNOWN,
+    NOTHING_FOUND,
+    TOO_SMALL,
+)
+from edgemem.stages.reply import NEWS_TOKENS, converse
 
 pytestmark = pytest.mark.models
 
@@ -131,6 +138,18 @@ def test_what_is_told_on_a_clients_terms_gets_a_short_reply_and_is_shown_no_note
     assert [turn["content"] for turn in prompt[1:]] == ["My cat Tom is asleep."]
 
 
+@pytest.mark.parametrize("instructions", ["", "Be kind."])
+def test_a_small_model_with_an_expert_for_replies_does_not_acknowledge_news(
+    memory, fake, judge, monkeypatch, instructions
+):
+    """Of 36 pieces of news one of half a billion answered 32 with what was another's, or untrue."""
+    monkeypatch.setattr(fake, "n_params", 500_000_000)
+    monkeypatch.setattr(fake, "expert", lambda stage: stage == "reply")
+    say(Chat(memory, instructions=instructions), "My cat Tom is asleep.")
+    assert judge.prompts[-1][0] == "talk"
+    assert all(stage not in ("talk", "reply") for stage, _ in fake.prompts)
+
+
 def test_the_model_is_told_who_it_is_and_what_day_it_is(chat, fake):
     say(chat, "Write a poem about the morning.")
     system = shown(fake)[0]
@@ -165,7 +184,7 @@ def test_the_bundled_model_answers_from_memory_beside_a_small_one(chat, memory, 
     reply = say(chat, "What is my cat called?")
     assert reply.text == "Tom" and texts(reply.context) == [CAT]
     judge.log_p = math.log(0.1)
-    assert say(chat, "Tell me a joke.").text == "Your cat is Tom."
+    assert say(chat, "Tell me a joke.").text == f"Your cat is Tom.\n\n{CHECK_THIS}"
     asks = "What is my cat called?"
     assert say(chat, asks, options={"max_tokens": 9}).text == "Your cat is Tom."
     chat.memory._parts.judge = lambda: None  # as under a memory limit
@@ -313,6 +332,28 @@ def test_a_conversation_given_with_its_turns_finds_the_same_system_message(memor
     assert shown(fake)[0] == first
 
 
+def test_what_is_known_of_the_user_does_not_leak_into_what_is_not_about_them(memory, fake):
+    """Asked who it was, a model of half a billion said "no glasses and no dairy"."""
+    remembered(memory, "I am allergic to nuts and must not eat them.")
+    chat = Chat(memory, instructions="You are Marvin, a pirate.")
+    assert "allergic" in say(chat, "What do you know about me?").text
+    for text in ("Who are you?", "What is the capital of Australia?"):
+        say(chat, text)
+        assert "allergic" not in "".join(shown(fake)), text
+    say(chat, "Write a poem about the morning.")
+    assert "allergic" in shown(fake)[0]
+    fake.n_params = HEEDS_PARAMS
+    say(chat, "What is the capital of Australia?")
+    assert "allergic" in shown(fake)[0]
+
+
+def test_an_edit_that_changes_nothing_is_owned_up_to(chat, fake):
+    say(chat, "Write a poem about the morning.")
+    assert say(chat, "Make it shorter.").text == f"Your cat is Tom.\n\n{TOO_SMALL}"
+    fake.pieces = ("Tom.",)
+    assert say(chat, "Make it shorter.").text == "Tom."
+
+
 def test_notes_are_shown_oldest_first(chat, memory, fake):
     for day, text in (("05", "My cat moved to Rome."), ("03", "My cat lives in Oslo.")):
         memory.add(text, user_id="default", timestamp=f"2024-{day}-01T10:00:00+00:00", infer=False)
@@ -356,6 +397,29 @@ def test_a_message_is_searched_together_with_what_it_follows(chat, memory, fake)
     say(chat, "Who repairs the sink?", remember=False)
     reply = say(chat, "And where is he from?", remember=False)
     assert reply.hits[0].memory == "Bartek is a plumber from Gdansk."
+
+
+def test_a_request_is_searched_alone_unless_it_refers_back(chat, memory, fake):
+    """The summary of a row with the landlord was one of Lorna, of whom the answer before told."""
+    remembered(memory, "Bartek is a plumber from Gdansk.", "Dora is a tiler from Oslo.")
+    fake.pieces = ("Dora does.",)
+    say(chat, "Who is the plumber?", remember=False)
+    alone = say(Chat(memory), "Write a card for my landlord.", remember=False)
+    reply = say(chat, "Write a card for my landlord.", remember=False)
+    assert reply.hits.items == alone.hits.items
+    say(chat, "Who is the plumber?", remember=False)
+    reply = say(chat, "Write a card for them.", remember=False)
+    assert reply.hits[0].memory == "Bartek is a plumber from Gdansk."
+
+
+def test_a_wrong_weekday_is_put_right_and_no_other_word_waits_for_it(fake):
+    """A play was said to be on "Saturday, 15 December 2026", a Tuesday."""
+    fake.pieces = ("Sun ", "on Sat", "urday, ", "15 Dec", "ember 2026", ", or Mon", "day at 9.")
+    stream = converse(fake, "", [Message("user", "When is it?", JUNE)])
+    assert [piece for piece in stream if piece] == [
+        "Sun ", "on ", "Tuesday, 15 December 2026, or ", "Monday at 9."
+    ]  # fmt: skip
+    assert stream.result.text == "Sun on Tuesday, 15 December 2026, or Monday at 9."
 
 
 def test_an_answer_takes_the_callers_options(chat, fake):

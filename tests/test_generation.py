@@ -312,6 +312,22 @@ def test_a_count_that_nobody_told_is_no_answer_to_how_often(said, given):
     assert "".join(stream) == (said if given else NOTHING_FOUND)
 
 
+def test_below_a_length_of_time_stands_the_day_that_it_ends_on():
+    """The holiday was said to begin in "7 days", when the assistant did."""
+    told = [Evidence("Our holiday begins on 15 May.", MAY_8, "Ana")]
+    engine, asks = Recorder(pieces=(" 15 May",), log_p=0.0), "How long until the holiday?"
+    for quotes, said in (
+        ((lambda: told), "7 days, 15 May\n\nThis is what you told me:"),
+        ((lambda: ()), NOTHING_FOUND),
+        (None, "7 days, 15 May"),
+    ):
+        stream = answer(engine, asks, told, speaker="Ana", asked_at=MAY_8, quotes=quotes)
+        assert "".join(stream).startswith(said)
+    past = Recorder(pieces=(" 7 May",), log_p=0.0)
+    stream = answer(past, asks, told, speaker="Ana", asked_at=MAY_8, quotes=tuple)
+    assert "".join(stream) == NOTHING_FOUND
+
+
 def test_an_experts_days_are_told_in_the_form_that_was_asked_for():
     pieces = (" 7 May", " 2023,", " 8 May 2023")
     _, stream = by_expert(*pieces, question="Which days? Give them as YYYY-MM-DD.")

@@ -1,11 +1,12 @@
 """Which memories last: what somebody must avoid, who somebody is, how somebody lives."""
 
 import numpy as np
+import pytest
 from memorykit import quick
 
 from bench import fit_lasting
 from edgemem.pipeline.lasting import KINDS, lasting
-from edgemem.pipeline.recall import overview
+from edgemem.pipeline.recall import bearing, overview
 from edgemem.results import Scope
 
 
@@ -53,6 +54,30 @@ def test_another_embedder_finds_nothing_that_lasts():
     with quick() as memory:
         memory.add("I'm allergic to hazelnuts.", user_id="ana", infer=False)
         assert lasting(memory, Scope(user_id="ana"), "constraint") == []
+
+
+@pytest.mark.parametrize(
+    ("asks", "whose"),
+    [
+        ("What should I have for breakfast?", {0}),
+        ("What should I cook for Maisie tonight?", {0, 1}),
+        ("What should I cook for my elder daughter?", {0, 1, 3}),
+    ],
+)
+def test_advice_is_shown_what_another_must_avoid_only_if_it_is_for_them(embedder, asks, whose):
+    """Advice on porridge listed what four patients must avoid."""
+    said = (
+        "I can't eat any dairy, it gives me terrible cramps.",
+        "Maisie has gone vegetarian, she must not eat meat.",
+        "Dermot the builder is allergic to nuts, he must not eat them.",
+        "My elder daughter is Maisie.",
+    )
+    with quick(embedder=embedder) as memory:
+        for text in said[:3] if 3 not in whose else said:
+            memory.add(text, user_id="ana", infer=False)
+        hits = [hit for hit in memory.search(asks, user_id="ana") if 3 in whose]
+        found = bearing(memory, Scope(user_id="ana"), asks, hits[:1], most=5, advice=True)
+    assert {said.index(evidence.text) for evidence in found} == whose
 
 
 def test_every_labelled_fact_has_a_kind_or_none():

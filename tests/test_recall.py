@@ -561,8 +561,14 @@ def test_a_question_for_the_next_time_finds_nothing_that_is_over(memory):
     assert any("birthday" in told for told, _ in found_by(memory, "When's Max's next birthday?"))
 
 
-def test_what_was_called_off_is_quoted_with_that(memory):
-    off = "Gwen can't do Mondays any more, so we look for somebody with room at the weekend."
+@pytest.mark.parametrize(
+    "off",
+    [
+        "Gwen can't do Mondays any more, so we look for somebody with room at the weekend.",
+        "Lily's lesson got moved to 15 December because the hall flooded.",
+    ],
+)
+def test_what_was_called_off_or_moved_is_quoted_with_that(memory, off):
     tell(memory, "Lily's trumpet lesson with Gwen is on Mondays at four.", "2026-09-27T09:00Z")
     tell(memory, off, "2026-11-22T09:00Z")
     tell(memory, "The bins go out on Mondays.", "2026-11-23T09:00Z")

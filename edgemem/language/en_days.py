@@ -20,11 +20,13 @@ from typing import NamedTuple
 from edgemem.language import en_calendar as calendar
 from edgemem.language import en_tense as tense
 from edgemem.language.en import (
+    CAPITAL,
     NUMBER_WORDS,
     STOP_WORDS,
     content_words,
     having,
     proper_names,
+    same_word,
     sentences,
     share,
     words,
@@ -68,12 +70,14 @@ __all__ = [
     "goes_on",
     "may_call_off",
     "may_end_weekly",
+    "may_move",
     "may_name_far",
     "mentions",
     "moved",
     "names_an_nth",
     "names_nobody",
     "naming",
+    "paused",
     "recurs",
     "says_only_when",
     "subjects",
@@ -146,6 +150,12 @@ _BETWEEN = re.compile(rf"\b(?:between|from) (?={_ONE_DAY})", re.I)
 _NUMBERS = re.compile(
     rf"\b(?:between|from) (\d\d?) (?:and|to|until|till) (\d\d?)(?= (?:of )?(?:{A_MONTH})\b)", re.I
 )
+_NTH_WEEK = re.compile(
+    rf"\b(?:in |of |during |over )?(?:the )?(?P<nth>first|second|third|fourth) week (?:of|in) "
+    rf"(?=(?:{A_MONTH})\b)",
+    re.I,
+)
+_WEEKS = {"first": "1-7", "second": "8-14", "third": "15-21", "fourth": "22-28"}
 _AN_HOUR = re.compile(
     r",? (?:(?:after|before|at|from|around|about|by|until|um|ab|nach|vor) \d\d?(?:[:.]\d\d)?"
     r"(?: ?(?:h|[ap]\.?m|uhr|o['’]clock))?|in the (?:morning|afternoon|evening))\Z",
@@ -201,16 +211,35 @@ _GIVEN_UP = re.compile(
     r"\b(?:no longer|any ?more|(?:gave|given|giving) up|quit|packed in|scrapped)\b", re.I
 )
 may_call_off = having(_CALLED_OFF.pattern)
-"""Whether a text may call something off (`calls_off` tells whether it does)."""
-_INSTEAD_OF = re.compile(r"\b(?:instead of|not|rather than|from)(?: on)? \Z", re.I)
-_MOVES = re.compile(r"\b(?:mov(?:e|es|ed|ing)|switch\w*|chang\w+|now|instead|from now on)\b", re.I)
-may_end_weekly = having(f"{_GIVEN_UP.pattern}|{_MOVES.pattern}")
-"""Whether a text may end what comes every week (`ends_weekly`)."""
+"""Whether a text may say that something is off (`calls_off`)."""
 may_name_far = having(
     rf"\d(?:st|nd|rd|th)\b|\b(?:{SPELLED_NTH}|months?|weeks|later|yesterday|week(?:end)? of"
     rf"|{_PARTS_OF_DAY})\b"
 )
 """Whether a text may name a day without its month that is more than two weeks away."""
+_INSTEAD_OF = re.compile(
+    r"\b(?:instead of|not|rather than|from|(?:cannot|(?:ca|do|does)n['’]?t) (?:do|make|come"
+    r"|work))(?: on)? \Z",
+    re.I,
+)
+_MOVES = re.compile(
+    r"\b(?:mov(?:e|es|ed|ing)|switch\w*|chang\w+|now|instead|from now on"
+    r"|(?:put|pushed|held|brought) (?:back|off|forward))\b",
+    re.I,
+)
+_PAUSED = re.compile(r"\bno (?:more )?(?P<what>\w+) (?:until|till|til) (?P<until>[^.!?;]+)", re.I)
+may_end_weekly = having(f"{_GIVEN_UP.pattern}|{_MOVES.pattern}|{_PAUSED.pattern}")
+"""Whether a text may end or stop what comes every week (`ends_weekly`, `paused`)."""
+_SESSIONS = frozenset("appointments classes lessons meetings practice rehearsals sessions".split())
+_NEW_YEAR = re.compile(r"(?:the )?new year\b", re.I)
+_DOES = (
+    r"(?:(?:ca|could|is|was|has|does|did|wo)n['’]?t|can(?:not)?|could|is|was|are|has|had|does|did"
+    r"|will|no|comes|came|goes|gave|moved|wants|cancelled|rang)\b"
+)
+_PERSON = re.compile(
+    rf"(?:\A|(?<=[.!?,;:] )){CAPITAL}\w+(?= {_DOES})"
+    rf"|(?<=\bwith ){CAPITAL}\w+|\b{CAPITAL}\w+(?=['’]s\b)"
+)
 _TOO = having(r"\b(?:also|too|as well|both)\b")
 recurs = having(
     r"\b(?:each|every|always|usually|daily|weekly|monthly|quarterly|yearly|annual(?:ly)?"
@@ -220,8 +249,10 @@ recurs = having(
 names_an_nth = having(rf"\bthe (?:{_A_NTH})")
 """Whether a text names a day by its number."""
 _GOES_ON = re.compile(r"(?:(?:and|but|so) )?(?:i|we|he|she|it|they)\b", re.I)
-_CALLING_OFF = frozenset(
-    "anymore going coming happening instead called cancelled canceled gave given giving".split()
+_NOT = frozenset(word.replace("'", "") for word in STOP_WORDS if word.endswith("n't"))
+_CALLING_OFF = _NOT.union(
+    "anymore going coming happening instead called cancelled canceled gave given giving put pushed "
+    "held brought back forward".split()
 )
 _WHO = re.compile(r"\bwho(?:m|se|['’]?s)?\b", re.I)
 _HOW_LATE = re.compile(
@@ -249,6 +280,8 @@ _MOVED = re.compile(
     r"|\bthe day (?P<next>after|before)\b",
     re.I,
 )
+may_move = having(f"{_MOVED.pattern}|{_MOVES.pattern}")
+"""Whether a text may say that something is on another day (`calls_off`)."""
 _EARLIER = frozenset(("earlier", "early", "sooner", "before"))
 _UNITS = {"day": (0, 1), "week": (0, 7), "fortnight": (0, 14), "month": (1, 0)}
 _BREAK = re.compile(r"[.!?;…]+(?=\s|$)|\n")
@@ -347,12 +380,15 @@ def names_nobody(answer: str, question: str) -> bool:
 
 
 def calls_off(text: str, plan: str) -> bool:
-    """Whether a text says, of what a plan names, that it is off.
+    """Whether a text says, of what a plan names, that it is off or on another day.
 
     >>> calls_off("lisbon is off, no money", "We fly to Lisbon on the 12th with Ann and Bo")
     True
     """
-    return any(_is_of(text, found, plan) for found in _CALLED_OFF.finditer(text))
+    if any(_is_of(text, found, plan) for found in _CALLED_OFF.finditer(text)):
+        return True
+    moves = [*_MOVED.finditer(text), *(_MOVES.finditer(text) if _DATED.search(text) else ())]
+    return any(_is_of(text, found, plan, by_name=False) for found in moves)
 
 
 def ends_weekly(text: str, plan: str, weekday: int) -> bool:
@@ -369,11 +405,40 @@ def ends_weekly(text: str, plan: str, weekday: int) -> bool:
     return bool(now) and weekday not in now
 
 
-def _is_of(text: str, found: re.Match[str], plan: str) -> bool:
-    """Whether the clause of a match is about what a plan names."""
+def paused(text: str, plan: str, said_at: str) -> date | None:
+    """The day until which a text says that there is nothing of what a plan names; else None.
+
+    >>> paused("No choir till the new year.", "Choir is on Mondays", "2026-11-20T10:00:00+00:00")
+    datetime.date(2027, 1, 1)
+    """
+    if (found := _PAUSED.search(text)) is None:
+        return None
+    first, _ = tense.sentence(text, *found.span())
+    what = found["what"].lower()
+    of_it = what in _SESSIONS and _people(text[first : found.end()]) & {*words(plan)}
+    if not (of_it or same_word(what, words(plan))):
+        return None
+    if _NEW_YEAR.match(found["until"]):
+        return date(int(said_at[:4]) + 1, 1, 1)
+    return min((first for first, _ in told_days(found["until"], said_at)), default=None)
+
+
+def _is_of(text: str, found: re.Match[str], plan: str, *, by_name: bool = True) -> bool:
+    """Whether the clause of a match is about what a plan names: by most of its words, or `by_name`
+    by a name; not if the two are of different people."""
     first, last = tense.clause(text, *found.span())
-    said = _without_days(words(text[first:last])) - STOP_WORDS - _CALLING_OFF - _HOURS_AND_SUCH
-    return bool(said) and (share(said, plan) >= _SAME or not said.isdisjoint(proper_names(plan)))
+    clause = text[first:last]
+    who, whose = _people(clause), _people(plan)
+    if who and whose and who.isdisjoint(words(plan)):
+        return False
+    said = _without_days(words(clause)) - STOP_WORDS - _CALLING_OFF - _HOURS_AND_SUCH
+    named = by_name and not said.isdisjoint(proper_names(plan))
+    return bool(said) and (named or share(said, plan) >= _SAME)
+
+
+def _people(text: str) -> set[str]:
+    """The names of those who do something in a text, with whom, or whose something is."""
+    return _without_days(name.lower() for name in _PERSON.findall(text)) - STOP_WORDS
 
 
 def goes_on(sentence: str) -> bool:
@@ -438,6 +503,7 @@ def asked_days(question: str, now: str) -> Asked | None:
     if len(question) > _LONGEST:
         return None
     asked = _MONTH_FIRST.sub(r"\2 \1 ", asked_in_english(plain(question)))
+    asked = _NTH_WEEK.sub(lambda found: f"on {_WEEKS.get(found['nth'].lower())} ", asked)
     asked = spelled_days(asked).strip(" ?!.")
     asked = _BETWEEN.sub("on ", _NUMBERS.sub(r"on \1-\2", _AN_HOUR.sub("", asked)))
     if (days := _LIST.search(asked)) is None:

@@ -65,6 +65,7 @@ _SPELLINGS = {
         "weeks": "wks",
         "weekend": "wkend wknd wkd weeknd",
         "birthday": "bday bdy birfday",
+        "happened": "happend happned",
         "christmas": "xmas crimbo",
         "phone": "fone",
         "appointment": "appt apptmt",

@@ -7,6 +7,7 @@ them, and the tense beside them; nothing else of a text.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import date, datetime
 from functools import partial
 
@@ -25,7 +26,9 @@ __all__ = [
     "counts_down",
     "held_since",
     "in_asked_form",
+    "right_weekdays",
     "spelled_days",
+    "unfinished_day",
     "wrong_weekday",
 ]
 
@@ -109,6 +112,11 @@ _DAY_TEXT = re.compile(
 _WEEKDAY_TEXT = re.compile(
     rf"\b(?P<day>{'|'.join(DAYS)}),? (?P<nth>\d\d?)(?:st|nd|rd|th)? (?P<month>{'|'.join(MONTHS)})"
     r",? (?P<year>\d{4})\b",
+    re.I,
+)
+_BEGUN = "|".join({name[:n] for name in DAYS for n in range(1, len(name) + 1)})
+_UNFINISHED = re.compile(
+    rf"\b(?:{_BEGUN}|(?:{'|'.join(DAYS)}),? ?(?:\d\d?\w{{0,2}}(?: \w*(?:,? ?\d{{0,4}})?)?)?)\Z",
     re.I,
 )
 _IN_DIGITS = re.compile(r"\barabic numerals?\b|\bin digits\b", re.I)
@@ -215,15 +223,39 @@ def wrong_weekday(text: str) -> bool:
     >>> wrong_weekday("on Friday 30 November 2026"), wrong_weekday("on Monday 30 November 2026")
     (True, False)
     """
-    for found in _WEEKDAY_TEXT.finditer(text):
-        year, nth = int(found["year"]), int(found["nth"])
-        try:
-            day = date(year, month_number(found["month"]), nth)
-        except (KeyError, ValueError):
-            return True
-        if DAYS[day.weekday()].lower() != found["day"].lower():
-            return True
-    return False
+    days = [(found["day"], _day_of(found)) for found in _WEEKDAY_TEXT.finditer(text)]
+    return any(day is None or DAYS[day.weekday()] != name.capitalize() for name, day in days)
+
+
+def right_weekdays(text: str) -> str:
+    """A text whose dates have their right weekdays.
+
+    >>> right_weekdays("It is on Saturday, 15 December 2026.")
+    'It is on Tuesday, 15 December 2026.'
+    """
+
+    def right(found: re.Match[str]) -> str:
+        day = _day_of(found)
+        return f"{DAYS[day.weekday()]}{found[0][len(found['day']) :]}" if day else found[0]
+
+    return _WEEKDAY_TEXT.sub(right, text)
+
+
+def unfinished_day(text: str) -> int:
+    """Where a weekday begins whose date may still follow the text; its length if none does.
+
+    >>> unfinished_day("It is on Sat"), unfinished_day("It is on Saturday at")
+    (9, 20)
+    """
+    found = _UNFINISHED.search(text)
+    return found.start() if found else len(text)
+
+
+def _day_of(found: re.Match[str]) -> date | None:
+    """The day of a match of _WEEKDAY_TEXT; None if no calendar has it."""
+    with suppress(KeyError, ValueError):
+        return date(int(found["year"]), month_number(found["month"]), int(found["nth"]))
+    return None
 
 
 def _in_digits(found: re.Match[str]) -> str:

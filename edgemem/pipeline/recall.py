@@ -463,7 +463,7 @@ def told_of(
     return (*_oldest_first([e for e in found if has_name(e.text)][:most]), *counted(left))
 
 
-def _shares(names: Sequence[str], text: str) -> bool:
+def _shares(names: Collection[str], text: str) -> bool:
     return language.share(names, text) > 0
 
 
@@ -473,8 +473,9 @@ def bearing(
     """At most `most` turns that a task should agree with, oldest first.
 
     They are taken by turns from the hits of the search that are not far below the best one, and
-    from those of a search for each name and part of the task. advice: also from what somebody must
-    avoid, which no search may find; a letter says only what it is about. Turns that only ask are
+    from those of a search for each name and part of the task. advice: also from what the user must
+    avoid, or one named in the task or in these hits; a search may find none of that. A letter says
+    only what it is about. Turns that only ask are
     left out, and so are images and their captions that share no word with the task: where nothing
     resembles it, the best hit is any receipt. Of an image the lines near to the task are shown.
     """
@@ -488,11 +489,19 @@ def bearing(
     near = [within([hit for hit in row if hit.id in tell], _BEARS) for row in rows]
     asked = language.content_words(task)
     near = [[hit for hit in row if _bears(memory, asked, hit)] for row in near]
-    # No search scored what lasts, so all stays.
-    near.insert(1, [hit for hit in lasts if hit.id in tell and hit.kind != "image"])
+    whom = {*names}.union(*(language.proper_names(hit.memory) for row in near for hit in row))
+    theirs = [hit for hit in lasts if _is_own(hit) or _shares(whom, hit.memory)]  # not scored
+    near.insert(1, [hit for hit in theirs if hit.id in tell and hit.kind != "image"])
     found = evidence_of(memory, None, list(_round_robin(*near)))[:most]
     cut = (replace(e, text=near_lines(memory, task, e.photo)) if e.photo else e for e in found)
     return _oldest_first([*cut])
+
+
+def _is_own(hit: Hit) -> bool:
+    """Whether a hit does not clearly tell of another than the user."""
+    if hit.kind == "fact":
+        return "User" in hit.memory
+    return language.is_of_speaker(hit.memory) or not language.is_of_another(hit.memory)
 
 
 def _bears(memory: Memory, asked: Sequence[str], hit: Hit) -> bool:

@@ -5,6 +5,7 @@ Knows the stages' fixed answers; no Memory, no prompt.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -16,7 +17,7 @@ from edgemem.runtime.vocabulary import Pixels
 from edgemem.stages import generation
 from edgemem.stages.intent import TASKS, Intent, Want
 
-__all__ = ["AnswerPlan", "Turn", "Way", "plain_text", "without_model"]
+__all__ = ["AnswerPlan", "Turn", "Way", "plain_text", "since_memory", "without_model"]
 
 Way = Literal["answer", "converse", "quote"]
 """How a message is answered. answer: by an expert for short answers. converse: in a conversation.
@@ -97,6 +98,12 @@ class AnswerPlan:
     def nothing_known(self) -> bool:
         """Whether the message asks for what only memory could tell, and no memory was found."""
         return self.intent.wants in ("recall", "overview") and not self.evidence
+
+
+def since_memory(turns: Sequence[Turn]) -> Sequence[Turn]:
+    """The turns after the last answer that is known to rest on memory."""
+    of_memory = [i for i, turn in enumerate(turns) if turn.wants and turn.asks_memory]
+    return turns[of_memory[-1] + 2 :] if of_memory else turns
 
 
 def plain_text(text: str) -> str:

@@ -129,7 +129,7 @@ def answer(
     before: tuple[str, str] | None = None,
     asked_at: str | None = None,
     refusal: str = NOTHING_FOUND,
-    quotes: Callable[[], Sequence[Evidence]] = tuple,
+    quotes: Callable[[], Sequence[Evidence]] | None = None,
     guesses: bool = True,
     ended: bool = False,
     embedder: Embedder | None = None,
@@ -139,10 +139,11 @@ def answer(
     speaker: who asks. The other arguments are for an expert:
     before: the previous message of the conversation and its answer. asked_at: ISO time of the
     question. refusal: the answer if the memories hold none. quotes: returns the evidence that
-    stands below an answer that is not reliable, or in its place. guesses: whether an answer that is
-    hardly probable counts as one. ended: whether something that the memories tell no longer holds;
-    the question then says "now", or the expert takes the older of two turns that contradict each
-    other. embedder: ranks the likeliest answers; None takes the one that the expert writes first.
+    stands below an answer that is not reliable, or in its place; None: nothing does. guesses:
+    whether an answer that is hardly probable counts as one. ended: whether something that the
+    memories tell no longer holds; the question then says "now", or the expert takes the older of
+    two turns that contradict each other. embedder: ranks the likeliest answers; None takes the one
+    that the expert writes first.
     Memories that do not fit the context window beside more relevant ones are left out. Raises
     ContextOverflow when the question alone does not fit.
     """
@@ -325,7 +326,7 @@ def _checked(
     asked_at: str | None,
     prompt: str,
     unknown: str,
-    quotes: Callable[[], Sequence[Evidence]],
+    quotes: Callable[[], Sequence[Evidence]] | None,
     *,
     guesses: bool,
 ) -> Generator[str, None, Generation]:
@@ -335,19 +336,22 @@ def _checked(
     how often where nobody told a count, is a guess.
     A refusal (`NOT_KNOWN` or nothing) is replaced by `unknown`, and so is a guess unless `guesses`.
     Guesses, and a yes or no that is not reliable, are replaced by `quotes`. Below any other answer
-    that is not reliable the quotes are added.
+    that is not reliable the quotes are added, and below a length of time until a day; if there are
+    none, that day is of something else.
     """
     result = stream.whole()
     told = language.in_asked_form(_without_loops(result.text, prompt), question)
-    if asked_at:
-        told = language.counted_down(told, question, local_time(asked_at))
+    named, day = told, asked_at and local_time(asked_at)
+    told = language.counted_down(told, question, day) if day else told
+    length = told != named or language.counts_down(question) is not None
     verdict = language.is_verdict(told.strip())
     unlikely = math.exp(result.log_p) < _GUESSED and not verdict
     counted = language.counts_times(question) and not _places([prompt], told)
     guessed = unlikely or counted or language.names_nobody(told, question)
-    sure = not counted and reliable(told, result.log_p, question)
-    shown = () if sure or _refuses(told) else quotes()
-    if _refuses(told) or (guessed and not guesses) or (counted and not shown):
+    sure = not (counted or length) and reliable(told, result.log_p, question)
+    shown = () if sure or _refuses(told) or quotes is None else quotes()
+    unfounded = not shown and (counted or (length and quotes is not None))
+    if _refuses(told) or (guessed and not guesses) or unfounded:
         told = unknown
     elif shown:
         head = "" if verdict else f"{told}\n\n"

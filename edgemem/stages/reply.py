@@ -19,7 +19,7 @@ from datetime import date
 from itertools import groupby
 from typing import Literal
 
-from edgemem.language import day_text, sentence_starts
+from edgemem.language import day_text, right_weekdays, sentence_starts, unfinished_day
 from edgemem.results import Evidence, Message
 from edgemem.runtime.engine import Engine, Prompt, Stream
 from edgemem.runtime.generation import Generation, Options
@@ -139,7 +139,24 @@ def converse(
     wanted: Options = {**defaults, **(options or {})}
     if (most := wanted["max_tokens"]) is not None:
         wanted["max_tokens"] = min(most, max(1, engine.n_ctx - engine.count_tokens(prompt)))
-    return engine.stream(prompt, **wanted | {"stage": stage})
+    return Stream(_with_right_weekdays(engine.stream(prompt, **wanted | {"stage": stage})))
+
+
+def _with_right_weekdays(answer: Stream) -> Generator[str, None, Generation | None]:
+    """The pieces of an answer whose dates get their right weekdays; only a weekday is held back,
+    until its date follows or cannot."""
+    held = ""
+    try:
+        for piece in answer:
+            held = right_weekdays(held + piece)
+            end = unfinished_day(held)
+            yield held[:end]
+            held = held[end:]
+        yield held
+    finally:
+        answer.close()
+    said = answer.result
+    return said and replace(said, text=right_weekdays(said.text))
 
 
 def _prompt(system: str, turns: Sequence[Message]) -> list[dict[str, str]]:
