@@ -309,7 +309,8 @@ class _Unsent(NamedTuple):
     """What a device has to write at a place.
 
     rows: to be written. replaced: names of files that these rows replace. erased: whether anything
-    was erased since the last head. clock: the device's clock when the rows were read.
+    was erased since the last head, but for what this place told itself. clock: the device's clock
+    when the rows were read.
     """
 
     rows: Versions
@@ -499,9 +500,9 @@ class _Exchange:
         since = own["published"] if own and whole else 0
         with self.store.snapshot() as connection:
             ((clock,),) = connection.execute("SELECT clock FROM sync_self").fetchall()
-            sql = "SELECT id FROM sync_rows WHERE seq > ? AND kind = 'erased'"
-            erased = {id for (id,) in connection.execute(sql, (since,))}
-            dropped = self._to_rewrite(files, erased) if whole else None
+            sql = "SELECT id, link FROM sync_rows WHERE seq > ? AND kind = 'erased'"
+            erased = dict(connection.execute(sql, (since,)).fetchall())
+            dropped = self._to_rewrite(files, set(erased)) if whole else None
             if dropped is None:
                 since = 0
             # At a place that is new to this store, the rows just read from it need not be written.
@@ -511,7 +512,8 @@ class _Exchange:
             if held := held - {v[:2] for v in new}:
                 new += versions(connection, _AMONG, as_json(held), images=folder)
         replaced = files.keys() if dropped is None else dropped.keys()
-        return _Unsent(new, replaced, bool(erased), clock)
+        news = any(link != self.link for link in erased.values())
+        return _Unsent(new, replaced, news, clock)
 
     def _to_rewrite(
         self, files: Mapping[str, list[int]], erased: set[str]
