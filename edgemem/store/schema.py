@@ -320,6 +320,8 @@ def _sync_triggers() -> Iterator[str]:
 # trigger does anything. A row of sync_rows is the version of what kind and id name. clock: a hybrid
 # logical clock (Unix milliseconds * 65536 + a count). device: which device wrote it. seq: this
 # device's clock when it wrote or received it. link: where it was received; NULL if written here.
+# Rows of kind "asked" are no versions: their ids are hashes of what was asked to be erased before
+# sync began (see store/erasures.py).
 _STATEMENTS_SYNC = (
     """CREATE TABLE sync_self (
         one INTEGER PRIMARY KEY CHECK (one = 1),
