@@ -436,7 +436,9 @@ def connected(
             if vault is not None and not is_vault(vault):
                 # A new file would be encrypted with a key that is kept nowhere.
                 raise StoreLocked(f"{vault} was removed by a program that ended; try again")
-            _prepare(connection, file, timeout_s, key, read_only=name != str(file or ":memory:"))
+            read_only = name != str(file or ":memory:")
+            full = alone and file is not None
+            _prepare(connection, file, timeout_s, key, read_only=read_only, full=full)
         except BaseException as exc:
             connection.close()
             if alone or not is_out_of_room(exc):
@@ -453,21 +455,24 @@ def _prepare(
     key: bytes | None,
     *,
     read_only: bool,
+    full: bool,
 ) -> None:
     """Bring a file's schema up to date.
 
     The file is inspected before anything is written, so another program's file is left as it is.
-    read_only: only inspect it, and refuse an older one.
+    read_only: only inspect it, and refuse an older one. full: refuse an older one, as there is no
+    room for a backup, which would also wait for this connection.
     """
 
     def step() -> None:
         version = inspect(connection, str(file or ":memory:"))
+        if (read_only or full) and version < len(MIGRATIONS):
+            raise StoreError(
+                f"{file} {'is read-only' if read_only else 'is on a full disk'} and has schema "
+                f"version {version}, which this edgemem has to raise to {len(MIGRATIONS)}; copy it "
+                "to a folder that can be written"
+            )
         if read_only:
-            if version < len(MIGRATIONS):
-                raise StoreError(
-                    f"{file} is read-only and has schema version {version}, which this edgemem has "
-                    f"to raise to {len(MIGRATIONS)}; copy it to a folder that can be written"
-                )
             return
         if version == 0:
             connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
