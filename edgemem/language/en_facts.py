@@ -25,7 +25,6 @@ from edgemem.language.en import (
     is_of_speaker,
     proper_names,
     same_word,
-    sentences,
     words,
 )
 from edgemem.language.en_calendar import DAYS, MONTHS
@@ -47,17 +46,11 @@ __all__ = [
     "says_the_same",
     "tells_name",
     "with_known_people",
-    "with_subject_said",
 ]
 
 # "Ana", "Ana's brother" and "Mary Ann's brother's wife" are different people.
 _OWNER = rf"(?:{CAPITAL}\w*\.?[ -])*[^\W_]+\.?"
 _FIRST = re.compile(r"[^\W_]+")
-_BEGINS = re.compile(rf"(?P<who>{CAPITAL}\w+) (?P<did>[a-z]+)\b(?!['’])")
-_BEFORE_VERBS = STOP_WORDS | frozenset(
-    "yesterday today tonight already almost never still soon later maybe always often sometimes "
-    "perhaps nobody somebody everybody someone everyone".split()
-)
 _SUBJECT = re.compile(rf"(?:{_OWNER}['’]s? )*[^\W_]+")
 _CAPITALISED = re.compile(rf"\b{CAPITAL}\w+")
 _KIN = re.compile(rf"{KIN}s?")
@@ -229,25 +222,6 @@ def with_known_people(fact: str, said: Collection[str]) -> str | None:
     fact = fact[:1].upper() + fact[1:]
     named = all(known(word) for name in NAME.findall(fact) for word in content_words(name))
     return fact if named and all(map(related, _OWNED.finditer(fact))) else None
-
-
-def with_subject_said(fact: str, said: str) -> str:
-    """The fact with the name that begins its sentence, in place of a subject that was not said.
-
-    A small model may not know the name. Of the 8,678 labelled facts of models/ none is changed.
-
-    >>> with_subject_said("User moved to Vienna.", "Ivo moved to Vienna.")
-    'Ivo moved to Vienna.'
-    """
-    begins = _BEGINS.match(fact)
-    if begins is None or begins["did"] in STOP_WORDS or begins["who"].lower() in words(said):
-        return fact
-    for found in filter(None, map(_BEGINS.match, sentences(said))):
-        who = found["who"].lower()
-        other = who.endswith("ly") or who in _BEFORE_VERBS or who in words(fact)
-        if found["did"] == begins["did"] and not other:
-            return found["who"] + fact[begins.end("who") :]
-    return fact
 
 
 def _is_short_for(short: str, word: str) -> bool:

@@ -317,14 +317,12 @@ def _without_repetitions(facts: Sequence[Fact]) -> list[Fact]:
 
 
 def as_shown(fact: str, reading: Reading) -> str | None:
-    """The fact without a relation that was not shown, about whom the message names; None if a
-    person in it was not shown.
+    """The fact without a relation that was not shown; None if a person in it was not shown.
 
     "Ana's sister Lena" becomes "Lena" if no message shown speaks of a sister.
     """
     shown = _words([*reading.before, reading.message], reading.names)
-    known = language.with_known_people(fact, shown | _named(reading))
-    return known and language.with_subject_said(known, reading.message.content)
+    return language.with_known_people(fact, shown | _named(reading))
 
 
 def _grounded(fact: str, reading: Reading) -> tuple[str, str] | None:
