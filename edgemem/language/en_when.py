@@ -228,7 +228,8 @@ def wrong_weekday(text: str) -> bool:
 
 
 def right_weekdays(text: str) -> str:
-    """A text whose dates have their right weekdays.
+    """A text whose dates have their right weekdays; those of before 1900, by another calendar
+    perhaps, are left.
 
     >>> right_weekdays("It is on Saturday, 15 December 2026.")
     'It is on Tuesday, 15 December 2026.'
@@ -236,7 +237,9 @@ def right_weekdays(text: str) -> str:
 
     def right(found: re.Match[str]) -> str:
         day = _day_of(found)
-        return f"{DAYS[day.weekday()]}{found[0][len(found['day']) :]}" if day else found[0]
+        if day is None or day.year < 1900:
+            return found[0]
+        return f"{DAYS[day.weekday()]}{found[0][len(found['day']) :]}"
 
     return _WEEKDAY_TEXT.sub(right, text)
 

@@ -158,17 +158,22 @@ def asks_whole(memory: Memory, question: str, photo: Hit | None = None) -> bool:
     Such questions differ in what they call the photo. With "photo" for each word that its caption
     or first line has too, they resemble each other. photo: None if the question names no photo.
     """
-    if photo is not None:
-        name = f"{caption_of(photo)} {' '.join(lines_of(photo)[:1])}"
-        names = {w for w in language.content_words(question) if language.share([w], name)}
-        question = " ".join("photo" if w in names else w for w in language.words(question))
-    near = _nearest(memory, question, _WHOLE_TEXT)
+    near = _nearest(memory, _of_photo(question, photo), _WHOLE_TEXT)
     return near >= (_NAMES_NONE if photo is None else _ASKS_WHOLE)
 
 
-def asks_to_see(memory: Memory, request: str) -> bool:
-    """Whether a request is to see a photo that it does not name."""
-    return _nearest(memory, request, _SEE) >= _ASKS_TO_SEE
+def asks_to_see(memory: Memory, request: str, photo: Hit | None = None) -> bool:
+    """Whether a request is to see a photo. photo: the one that it names."""
+    return _nearest(memory, _of_photo(request, photo), _SEE) >= _ASKS_TO_SEE
+
+
+def _of_photo(text: str, photo: Hit | None) -> str:
+    """A text with "photo" for each word that the photo's caption or first line has too."""
+    if photo is None:
+        return text
+    name = f"{caption_of(photo)} {' '.join(lines_of(photo)[:1])}"
+    names = {w for w in language.content_words(text) if language.share([w], name)}
+    return " ".join("photo" if w in names else w for w in language.words(text))
 
 
 def _nearest(memory: Memory, text: str, others: Sequence[str]) -> float:

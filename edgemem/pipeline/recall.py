@@ -498,10 +498,10 @@ def bearing(
 
 
 def _is_own(hit: Hit) -> bool:
-    """Whether a hit does not clearly tell of another than the user."""
+    """Whether a hit tells of the user, or names nobody: "She" may be whom the request is about."""
     if hit.kind == "fact":
         return "User" in hit.memory
-    return language.is_of_speaker(hit.memory) or not language.is_of_another(hit.memory)
+    return language.is_of_speaker(hit.memory) or not language.proper_names(hit.memory)
 
 
 def _bears(memory: Memory, asked: Sequence[str], hit: Hit) -> bool:

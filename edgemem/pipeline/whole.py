@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from edgemem import language
@@ -19,6 +19,7 @@ from edgemem.pipeline.replies import Part, joined, parts
 from edgemem.pipeline.turn import Turn
 from edgemem.results import Evidence, Hit, Scope, SearchResults
 from edgemem.stages import generation
+from edgemem.store.rows import StoredTurn
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
@@ -49,7 +50,7 @@ def told_whole(
     if not sent:
         if (place := language.turn_asked(question)) is not None:
             said = [turn for turn in turns if turn.said.role == "user"]
-            return _first(said) if place == 0 else _last(memory, scope, said)
+            return _first(memory, scope, said) if place == 0 else _last(memory, scope, said)
         if language.asked_whom(question) == ["i"]:
             lasts = chain(*(lasting(memory, scope, kind) for kind in KINDS))
             own = [hit for hit in lasts if language.Statement.of(hit.memory).person == ("User",)]
@@ -61,17 +62,26 @@ def told_whole(
     return found or None
 
 
-def _first(said: Sequence[Turn]) -> tuple[Evidence, ...]:
-    return tuple(Evidence(m.content, m.timestamp, "User") for m in (t.said for t in said[:1]))
+def _first(memory: Memory, scope: Scope, said: Sequence[Turn]) -> tuple[Evidence, ...]:
+    """The user's first message of the conversation, without what was deleted."""
+    told = {turn.content for turn in _standing(memory, scope, 2 * len(said))}
+    kept = (t.said for t in said if t.wants or t.tells or t.said.content in told)
+    return tuple(Evidence(m.content, m.timestamp, "User") for m in islice(kept, 1))
 
 
 def _last(memory: Memory, scope: Scope, said: Sequence[Turn]) -> tuple[Evidence, ...]:
     """The user's last message that tells something, in the conversation (`said`) or before it."""
-    stored = [t for t in memory.store.recent_turns(scope, limit=_LATEST) if t.role == "user"]
-    tell = memory.store.standing_turns([turn.id for turn in stored])
-    told = [Evidence(t.content, t.timestamp, "User") for t in stored if t.id in tell]
+    stored = _standing(memory, scope, _LATEST)
+    told = [Evidence(turn.content, turn.timestamp, "User") for turn in stored]
     told += telling([turn.said for turn in said if turn.tells])
     return tuple(sorted(told, key=lambda e: e.when or "")[-1:])
+
+
+def _standing(memory: Memory, scope: Scope, most: int) -> list[StoredTurn]:
+    """The user's messages among the last `most` turns whose memory was neither edited nor deleted."""
+    turns = [t for t in memory.store.recent_turns(scope, limit=most) if t.role == "user"]
+    standing = {*memory.store.standing_turns([turn.id for turn in turns])}
+    return [turn for turn in turns if turn.id in standing]
 
 
 def listed(
@@ -113,11 +123,12 @@ def photo_asked(memory: Memory, question: str, hits: Sequence[Hit]) -> Hit | Non
 
 
 def of_photo(memory: Memory, request: str, hits: Sequence[Hit]) -> tuple[Evidence, ...]:
-    """What is known of the photo that a deed is asked for: the one that the request names ("Show me
-    the receipt"), or the newest if it only asks to see a photo."""
+    """What is known of the photo that a deed asks to see: the one that the request names ("Show me
+    the receipt"), or the newest."""
     photo = photo_asked(memory, request, hits)
-    if photo is None and asks_to_see(memory, request):
-        photo = _newest(hits)
+    if not asks_to_see(memory, request, photo):
+        return ()
+    photo = photo or _newest(hits)
     text = photo and (photos.whole_text(photo) or photos.head_of(photo))
     return (Evidence(text, photo.valid_from, source=photo),) if photo and text else ()
 

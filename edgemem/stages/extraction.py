@@ -226,7 +226,7 @@ def _by_message(
             said = reading.message
             if not grounded or language.misreads(grounded[0], said.content, label(said)):
                 continue
-            if language.makes_no_sense(grounded[0]):
+            if language.repeats_itself(grounded[0]):
                 continue
             own = _share_unquoted(text, messages[reading.source], reading)
             if own >= _UNQUOTED:
