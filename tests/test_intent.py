@@ -169,8 +169,8 @@ def test_what_is_so_no_longer_is_news_and_no_request_to_forget(
     """It got how to erase, and was not kept."""
     told = intent(shipped, embedder, "That's not my address anymore.", "What is my address?")
     assert told == Intent(None, tells=True)
-    wiped = "That's not my address anymore, delete it"
-    assert intent(shipped, embedder, wiped, "What is my address?").wants == "erase"
+    for wiped in ("That's not my address anymore, delete it", "Stop storing my address any more."):
+        assert intent(shipped, embedder, wiped, "What is my address?").wants == "erase"
 
 
 @pytest.mark.parametrize(
@@ -182,6 +182,8 @@ def test_what_is_so_no_longer_is_news_and_no_request_to_forget(
         ("I mean 4812", "whats the pin of the lock", None),  # news
         ("I meant to tell you that we moved", "Where do I live?", None),
         ("no, it's on Tuesday", "When is the dentist?", None),
+        ("I am talking to Tom tomorrow about the house", "When is my sister's birthday?", None),
+        ("I'm asking my doctor about the pills", "When is my sister's birthday?", None),
     ],
 )
 def test_what_was_meant_is_asked_in_the_question_before_and_is_no_news(

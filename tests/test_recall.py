@@ -302,6 +302,17 @@ def test_advice_is_shown_what_somebody_must_avoid_and_a_letter_is_not(embedder):
     assert given == [{said[0], said[1], said[3]}, {said[3]}]
 
 
+def test_what_is_told_of_somebody_by_a_pronoun_alone_reaches_advice(embedder):
+    """ "She is allergic to shellfish." was left out as another's."""
+    with quick(embedder=embedder) as memory:
+        for text in ("My wife is vegetarian.", "She is allergic to shellfish."):
+            tell(memory, text)
+        asks = "plan a birthday dinner for my wife"
+        hits = memory.search(asks, user_id="ana", top_k=16)
+        given = bearing(memory, Scope(user_id="ana"), asks, hits, most=5, advice=True)
+    assert "She is allergic to shellfish." in sentences(given)
+
+
 def test_each_part_of_a_letter_is_searched_for(embedder):
     told = (
         "Bo runs the bakery on Canal Street.",

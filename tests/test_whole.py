@@ -48,6 +48,14 @@ def test_what_i_said_last_may_be_of_the_chat_before(memory: Memory) -> None:
     assert say(Chat(memory), FIRST) == NOTHING_FOUND
 
 
+def test_a_deleted_message_is_not_told_again(memory: Memory) -> None:
+    chat = Chat(memory)
+    say(chat, NOOR, PRIYA)
+    (turn,) = [m for m in memory.get_all(user_id="default") if m.memory == NOOR]
+    memory.delete(turn.id)
+    assert say(chat, FIRST) == PRIYA
+
+
 @pytest.mark.parametrize(
     "question", ["What did I say about Ana?", "What was my first car?", "What did you just say?"]
 )

@@ -78,7 +78,7 @@ def _last(memory: Memory, scope: Scope, said: Sequence[Turn]) -> tuple[Evidence,
 
 
 def _standing(memory: Memory, scope: Scope, most: int) -> list[StoredTurn]:
-    """The user's messages among the last `most` turns whose memory was neither edited nor deleted."""
+    """The user's messages among the last `most` turns, without those edited or deleted."""
     turns = [t for t in memory.store.recent_turns(scope, limit=most) if t.role == "user"]
     standing = {*memory.store.standing_turns([turn.id for turn in turns])}
     return [turn for turn in turns if turn.id in standing]
