@@ -349,6 +349,16 @@ def test_a_weekday_on_which_there_is_nothing_any_more_is_none() -> None:
         "Gwen can't do Mondays any more, trumpet is on Fridays. Yoga is every Tuesday, not Mondays"
     )
     assert told_weekdays(told) == {1, 4}
+    assert told_weekdays("Gerald can't do Mondays, so he's coming Thursdays.") == {3}
+
+
+def test_what_is_called_off_by_one_who_is_not_named_in_the_plan_is_listed_below_it(
+    memory: Memory,
+) -> None:
+    tell(memory, "2026-11-09T10:00:00Z", "Flight to Rome with Ana on Thursday 19 November.")
+    tell(memory, "2026-11-10T10:00:00Z", "Easyjet cancelled our flight to Rome")
+    lines = listed(memory, "What do I have on 19 November?")
+    assert "Rome with Ana" in lines[0] and "Easyjet" in lines[1]
 
 
 PRIYA = "Priya cant do Wednesdays because of orchestra so shes coming Fridays at 4."
@@ -358,12 +368,13 @@ PRIYA = "Priya cant do Wednesdays because of orchestra so shes coming Fridays at
     ("text", "off"),
     [
         ("Gerald cant do tuesdays any more, moved him to Thursdays at 11.", False),
-        ("Gerald no longer does orchestra.", False),  # another's orchestra
         ("Priya cant do Fridays any more.", True),
         ("Priya no longer does orchestra.", True),
     ],
 )
-def test_what_another_gives_up_is_not_called_off(text: str, off: bool) -> None:
+def test_a_word_that_denies_is_no_subject_without_its_apostrophe_either(
+    text: str, off: bool
+) -> None:
     """ "cant" of both was half of the words, and a weekly patient was gone from the list."""
     assert calls_off(text, PRIYA) is off
 
@@ -372,7 +383,12 @@ def test_what_another_gives_up_is_not_called_off(text: str, off: bool) -> None:
     ("text", "off"),
     [
         ("The school play got moved to 15 December because the hall flooded.", True),
-        ("The play is now on Tuesday.", True),
+        ("The play was brought forward to 3 December.", True),
+        ("I have now paid for the school play on 10 December.", False),
+        ("I changed my shirt for the school play on 10 December.", False),
+        ("Booked a second school play now, it's on 15 December.", False),
+        ("A second school play got moved to 15 December.", False),
+        ("They also moved the school play to 15 December.", False),
         ("The play has been put back a week.", True),
         ("The play was put back to Tuesday.", True),
         ("The play is now sold out.", False),
@@ -382,30 +398,6 @@ def test_what_another_gives_up_is_not_called_off(text: str, off: bool) -> None:
 )
 def test_it_is_known_what_moves_a_plan(text: str, off: bool) -> None:
     assert calls_off(text, "Maisie is the Dodger in the school play, on 10 December.") is off
-
-
-def test_a_plan_that_a_later_line_moves_is_marked(memory: Memory) -> None:
-    tell(memory, "2026-11-09T10:00:00Z", "Toby needs glasses, optician appointment on 19 November.")
-    tell(memory, "2026-11-17T10:00:00Z", "optician rang, Toby's appointment is now 20 November.")
-    tell(memory, "2026-11-17T10:01:00Z", "Maisie's dentist appointment is on 21 November.")
-    lines = listed(memory, "What do I have this week?")
-    assert [line.endswith("(no longer so)") for line in lines] == [True, False, False]
-
-
-@pytest.mark.parametrize("until", ["the new year", "7 January"])
-def test_a_weekly_thing_that_stops_for_a_while_is_not_listed_meanwhile(
-    memory: Memory, until: str
-) -> None:
-    tell(memory, "2026-11-03T10:00:00Z", "Gerald can't do Mondays, moved him to Thursdays at 11.")
-    tell(memory, "2026-11-19T10:00:00Z", f"Gerald is on a cruise so no sessions till {until}.")
-    assert listed(memory, "What do I have on 3 December?") == [NOTHING_FOUND]
-    assert "Gerald" in listed(memory, "What do I have on 14 January?")[0]
-
-
-def test_another_s_pause_stops_nothing(memory: Memory) -> None:
-    tell(memory, "2026-11-03T10:00:00Z", "Priya comes Thursdays at 4.")
-    tell(memory, "2026-11-19T10:00:00Z", "Gerald is on a cruise so no sessions till 7 January.")
-    assert "Priya" in listed(memory, "What do I have on 3 December?")[0]
 
 
 def test_a_short_sentence_that_goes_on_with_a_past_day_is_listed(memory: Memory) -> None:

@@ -53,7 +53,8 @@ def test_a_feast_is_dated_past_or_coming_as_the_verb_says(text: str, written: st
         "He wrote on Good Friday Agreement talks", "My cousin lives on Christmas Island",
         "I got it in the Boxing Day sales", "I was born on Christmas Day", "Christmas is coming",
         "we go not at Easter", "my easter bonnet got wet", "Halloween is my favourite film",
-        "We sing \"On Christmas Eve\" in the choir", "We met on Chriſtmas Eve",
+        "We sing \"On Christmas Eve\" in the choir", "We watched Halloween",
+        "We met on Chriſtmas Eve",
     ],
 )  # fmt: skip
 def test_a_feast_that_is_no_day_of_the_speaker_is_left_alone(text: str) -> None:
@@ -70,6 +71,35 @@ def test_a_day_that_stands_beside_its_feast_is_not_said_twice() -> None:
 def test_a_feast_of_long_ago_and_the_one_after_the_last_are_not_meant() -> None:
     assert absolute("We met on Easter Sunday", NOW)[0] == "We met on Easter Sunday"
     assert days("I quit the shop on Valentine's Day", "2026-02-20T10:00:00+00:00") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["My granddad died on Christmas Eve", "As a kid I sang in church on Christmas Eve"],
+)
+def test_a_past_feast_of_more_than_a_month_ago_may_be_any_year_s(text: str) -> None:
+    assert absolute(text, "2027-01-30T10:00:00+00:00")[0] == text
+    assert days(text, "2027-01-30T10:00:00+00:00") == []
+    assert days(text, "2027-01-05T10:00:00+00:00") == ["2026-12-24"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "At Easter I stood up in the middle of the sermon and walked out.",
+        "I quit smoking on New Year's Day.",
+        "The wedding of my cousin was on Christmas Eve",
+        "at christmas tom gave me a bike",
+        "My gran came for Christmas",
+    ],
+)
+def test_what_was_at_a_feast_is_no_plan_for_the_next(text: str) -> None:
+    assert days(text) == []
+
+
+def test_the_new_year_is_no_feast() -> None:
+    assert asked_days("What are my plans in the new year?", NOW) is None
+    assert days("I start at Bosch in the new year") == []
 
 
 @pytest.mark.parametrize(

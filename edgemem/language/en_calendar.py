@@ -29,7 +29,11 @@ _FEASTS = {
 """Month and day; without a month, days from Easter Sunday."""
 LONG_FEASTS = {"christmas": (-1, 1), "easter": (-2, 1), "new year": (-1, 0)}
 """The first and the last day of longer ones, counted from the day above."""
-A_FEAST = "|".join(_FEASTS).replace("'", "['’]?")
+A_FEAST = (
+    "|".join(_FEASTS)
+    .replace("'", "['’]?")
+    .replace("|new year|", r"|(?<!in the )(?<!for the )new year|")
+)
 A_NAMED_DAY = rf"(?:{'|'.join(DAYS)}|{A_FEAST})"
 """Regular expressions: a feast, and what may stand before the number of a day."""
 SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}  # the first month
@@ -108,8 +112,9 @@ def nearest(of_year: Callable[[int], Days], today: date, step: int) -> Days:
 
 
 def is_near(day: date, today: date, step: int) -> bool:
-    """Whether a feast is not of long ago (step < 0), nor the next after one that has just been."""
-    return -180 <= (day - today).days < (0 if step < 0 else 320)
+    """Whether a feast is of the last month (step < 0), or not the next after one that has just
+    been."""
+    return -31 <= (day - today).days < (0 if step < 0 else 320)
 
 
 def add_months(day: date, n: int) -> date:

@@ -121,7 +121,7 @@ _NO_DAY_AFTER = frozenset(
     "named s is it's black good ruby ash holy palm easter bloody cyber super fat shrove manic "
     "casual taco whit sunny lazy blue next this that these those bad mad man girl take takes "
     "took taking have has had get got book booked miss missed love hate enjoy prefer make call "
-    "want need free busy on but except".split()
+    "want need free busy on but except watched saw".split()
 )
 _RANGE = r"\s*(?:,|and|or|to|till|until|through|thru|[-–—/&+])\s*(?:on\s+|the\s+)?"
 _ANY_DAY = rf"(?:{'|'.join(DAYS)})s?"

@@ -20,13 +20,11 @@ from typing import NamedTuple
 from edgemem.language import en_calendar as calendar
 from edgemem.language import en_tense as tense
 from edgemem.language.en import (
-    CAPITAL,
     NUMBER_WORDS,
     STOP_WORDS,
     content_words,
     having,
     proper_names,
-    same_word,
     sentences,
     share,
     words,
@@ -77,7 +75,6 @@ __all__ = [
     "names_an_nth",
     "names_nobody",
     "naming",
-    "paused",
     "recurs",
     "says_only_when",
     "subjects",
@@ -222,25 +219,11 @@ _INSTEAD_OF = re.compile(
     r"|work))(?: on)? \Z",
     re.I,
 )
-_MOVES = re.compile(
-    r"\b(?:mov(?:e|es|ed|ing)|switch\w*|chang\w+|now|instead|from now on"
-    r"|(?:put|pushed|held|brought) (?:back|off|forward))\b",
-    re.I,
-)
-_PAUSED = re.compile(r"\bno (?:more )?(?P<what>\w+) (?:until|till|til) (?P<until>[^.!?;]+)", re.I)
-may_end_weekly = having(f"{_GIVEN_UP.pattern}|{_MOVES.pattern}|{_PAUSED.pattern}")
-"""Whether a text may end or stop what comes every week (`ends_weekly`, `paused`)."""
-_SESSIONS = frozenset("appointments classes lessons meetings practice rehearsals sessions".split())
-_NEW_YEAR = re.compile(r"(?:the )?new year\b", re.I)
-_DOES = (
-    r"(?:(?:ca|could|is|was|has|does|did|wo)n['’]?t|can(?:not)?|could|is|was|are|has|had|does|did"
-    r"|will|no|comes|came|goes|gave|moved|wants|cancelled|rang)\b"
-)
-_PERSON = re.compile(
-    rf"(?:\A|(?<=[.!?,;:] )){CAPITAL}\w+(?= {_DOES})"
-    rf"|(?<=\bwith ){CAPITAL}\w+|\b{CAPITAL}\w+(?=['’]s\b)"
-)
-_TOO = having(r"\b(?:also|too|as well|both)\b")
+_MOVES = re.compile(r"\b(?:mov(?:e|es|ed|ing)|switch\w*|chang\w+|now|instead|from now on)\b", re.I)
+_TO_ANOTHER_DAY = re.compile(r"\b(?:moved|(?:put|pushed) back|brought forward)\b", re.I)
+may_end_weekly = having(f"{_GIVEN_UP.pattern}|{_MOVES.pattern}")
+"""Whether a text may end what comes every week (`ends_weekly`)."""
+_TOO = having(r"\b(?:also|too|as well|both|another|(?<!every )second)\b")
 recurs = having(
     r"\b(?:each|every|always|usually|daily|weekly|monthly|quarterly|yearly|annual(?:ly)?"
     rf"|of the month|(?:{'|'.join(DAYS)})s)\b"
@@ -280,7 +263,7 @@ _MOVED = re.compile(
     r"|\bthe day (?P<next>after|before)\b",
     re.I,
 )
-may_move = having(f"{_MOVED.pattern}|{_MOVES.pattern}")
+may_move = having(f"{_MOVED.pattern}|{_TO_ANOTHER_DAY.pattern}")
 """Whether a text may say that something is on another day (`calls_off`)."""
 _EARLIER = frozenset(("earlier", "early", "sooner", "before"))
 _UNITS = {"day": (0, 1), "week": (0, 7), "fortnight": (0, 14), "month": (1, 0)}
@@ -314,7 +297,10 @@ def _told(text: str, said_at: str) -> list[Days]:
     said = datetime.fromisoformat(said_at).date()
     for sentence in sentences(text):
         # Where no verb tells whether a day is past or coming ("dentist on friday"), it is a plan.
-        for read in (sentence, f"there is {sentence}"):
+        reads = [sentence, f"there is {sentence}"]
+        if re.search(A_FEAST, sentence, re.I) and tense.may_be_past(sentence):
+            reads.pop()
+        for read in reads:
             written = absolute(read, said_at)[0]
             found = [*_WHEN.finditer(written)]
             dated = [days for m in found if m["year"] for days in _days(m)]
@@ -387,7 +373,12 @@ def calls_off(text: str, plan: str) -> bool:
     """
     if any(_is_of(text, found, plan) for found in _CALLED_OFF.finditer(text)):
         return True
-    moves = [*_MOVED.finditer(text), *(_MOVES.finditer(text) if _DATED.search(text) else ())]
+    if _TOO(text):
+        return False
+    moves = [
+        *_MOVED.finditer(text),
+        *(_TO_ANOTHER_DAY.finditer(text) if _DATED.search(text) else ()),
+    ]
     return any(_is_of(text, found, plan, by_name=False) for found in moves)
 
 
@@ -405,40 +396,13 @@ def ends_weekly(text: str, plan: str, weekday: int) -> bool:
     return bool(now) and weekday not in now
 
 
-def paused(text: str, plan: str, said_at: str) -> date | None:
-    """The day until which a text says that there is nothing of what a plan names; else None.
-
-    >>> paused("No choir till the new year.", "Choir is on Mondays", "2026-11-20T10:00:00+00:00")
-    datetime.date(2027, 1, 1)
-    """
-    if (found := _PAUSED.search(text)) is None:
-        return None
-    first, _ = tense.sentence(text, *found.span())
-    what = found["what"].lower()
-    of_it = what in _SESSIONS and _people(text[first : found.end()]) & {*words(plan)}
-    if not (of_it or same_word(what, words(plan))):
-        return None
-    if _NEW_YEAR.match(found["until"]):
-        return date(int(said_at[:4]) + 1, 1, 1)
-    return min((first for first, _ in told_days(found["until"], said_at)), default=None)
-
-
 def _is_of(text: str, found: re.Match[str], plan: str, *, by_name: bool = True) -> bool:
     """Whether the clause of a match is about what a plan names: by most of its words, or `by_name`
-    by a name; not if the two are of different people."""
+    by a name."""
     first, last = tense.clause(text, *found.span())
-    clause = text[first:last]
-    who, whose = _people(clause), _people(plan)
-    if who and whose and who.isdisjoint(words(plan)):
-        return False
-    said = _without_days(words(clause)) - STOP_WORDS - _CALLING_OFF - _HOURS_AND_SUCH
+    said = _without_days(words(text[first:last])) - STOP_WORDS - _CALLING_OFF - _HOURS_AND_SUCH
     named = by_name and not said.isdisjoint(proper_names(plan))
     return bool(said) and (named or share(said, plan) >= _SAME)
-
-
-def _people(text: str) -> set[str]:
-    """The names of those who do something in a text, with whom, or whose something is."""
-    return _without_days(name.lower() for name in _PERSON.findall(text)) - STOP_WORDS
 
 
 def goes_on(sentence: str) -> bool:

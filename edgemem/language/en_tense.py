@@ -17,6 +17,7 @@ __all__ = [
     "direction",
     "is_perfect",
     "is_put_off",
+    "may_be_past",
     "same_form",
     "sentence",
 ]
@@ -138,6 +139,20 @@ def is_perfect(head: str) -> bool:
 def same_form(head: str) -> bool:
     """Whether a text has a verb whose present and past look the same: "I read it"."""
     return not _EITHER.isdisjoint(head.lower().split())
+
+
+def may_be_past(text: str) -> bool:
+    """Whether any verb of a text may be a past form: "I quit".
+
+    >>> may_be_past("I quit smoking"), may_be_past("dinner booked")
+    (True, False)
+    """
+    spoken = list(_words(text))
+    tokens = [token for token, _ in spoken]
+    return any(
+        not (name and i) and (token in _EITHER or _kind(tokens, i, (), at_start=True) == PAST)
+        for i, (token, name) in enumerate(spoken)
+    )
 
 
 def clause(text: str, start: int, end: int) -> tuple[int, int]:

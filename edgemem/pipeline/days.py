@@ -48,7 +48,6 @@ from edgemem.language import (
     mentions,
     moved,
     naming,
-    paused,
     plain,
     says_only_when,
     sentences,
@@ -144,8 +143,7 @@ def agenda(
     listed = {hit.id for hit in near}
     others = [hit for hit in reversed(sorted(told, key=_when)) if hit.id not in listed]
     off = {hit.id for hit in others if may_call_off(hit.memory) or may_move(hit.memory)}
-    shown = [(plans[i][0], _marked(*plans[i], plans)) for i in kept]
-    lines = (one for plan in shown for one in (plan[1], *_later(memory, *plan, others, off)))
+    lines = (one for i in kept for one in (plans[i][1], *_later(memory, *plans[i], others, off)))
     left = len(plans) - len(kept)
     return (*dict.fromkeys(lines), *counted(left))  # one message may be of several plans
 
@@ -275,26 +273,13 @@ def _dated(line: str, sent: date, said_at: str) -> list[tuple[date, date]]:
 
 
 def _has_ended(line: _Line, plan: Evidence, told: Sequence[Hit]) -> bool:
-    """Whether what comes every week was given up or moved to another weekday before its day, or
-    stops until after it."""
+    """Whether what comes every week was given up or moved to another weekday before its day."""
     until = f"{line.day.isoformat()}~"
-    later = [hit for hit in told if (plan.when or "") < _when(hit) < until] if line.weekly else ()
-    return any(
-        ends_weekly(hit.memory, line.text, line.day.weekday())
-        or line.day < (paused(hit.memory, line.text, local_time(_when(hit))) or date.min)
-        for hit in later
+    return line.weekly and any(
+        (plan.when or "") < _when(hit) < until
+        and ends_weekly(hit.memory, line.text, line.day.weekday())
+        for hit in told
     )
-
-
-def _marked(line: _Line, plan: Evidence, plans: Sequence[tuple[_Line, Evidence]]) -> Evidence:
-    """A plan, marked as over if one told later moves it to another of the days asked about."""
-    later = (
-        other.text
-        for other, told in plans
-        if other.named and other.day != line.day and (told.when or "") > (plan.when or "")
-    )
-    over = line.named and any(calls_off(text, line.text) for text in later)
-    return replace(plan, over=(line.text,)) if over else plan
 
 
 def _later(
