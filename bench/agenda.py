@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from bench import report
-from edgemem.chat import TOLD_TURNS
 from edgemem.memory import Memory
 from edgemem.pipeline.days import agenda, days_asked
+from edgemem.pipeline.plan import TOLD_TURNS
 from edgemem.results import Scope
 
 FILE = Path(__file__).with_suffix(".txt")

@@ -45,12 +45,12 @@ from bench import report
 from bench.rankings import SYSTEMS, ranked
 from corpus.evaluate import rouge_1
 from edgemem import kernels
-from edgemem.chat import SHOWN_SENTENCES, SHOWN_TURNS
 from edgemem.config import load_settings
 from edgemem.language import words
 from edgemem.memory import Memory
 from edgemem.pipeline.importers import batches, read_mem_gallery
 from edgemem.pipeline.intervals import compared
+from edgemem.pipeline.plan import SHOWN_SENTENCES, SHOWN_TURNS
 from edgemem.pipeline.recall import recall
 from edgemem.results import Evidence, Hit, Scope, utc_now
 from edgemem.stages import generation

@@ -31,13 +31,13 @@ import numpy as np
 
 from corpus import annotated, generator
 from corpus.annotated import Annotated, Pair, Question, Situation, update_examples
-from edgemem.chat import SHOWN_SENTENCES, SHOWN_TURNS
 from edgemem.config import load_settings
 from edgemem.errors import ContextOverflow
 from edgemem.language import words
 from edgemem.memory import Memory
 from edgemem.pipeline.days import with_days
 from edgemem.pipeline.importers import batches
+from edgemem.pipeline.plan import SHOWN_SENTENCES, SHOWN_TURNS
 from edgemem.pipeline.recall import recall
 from edgemem.results import Evidence
 from edgemem.runtime import experts

@@ -8,10 +8,11 @@ import pytest
 from fake_engine import FakeEngine
 from memorykit import texts
 
-from edgemem.chat import FEW_NOTES, SHOWN_NOTES, Chat
+from edgemem.chat import Chat
 from edgemem.config import load_settings
 from edgemem.errors import AdapterError
 from edgemem.memory import Memory
+from edgemem.pipeline.plan import FEW_NOTES, SHOWN_NOTES
 from edgemem.results import Message
 from edgemem.runtime.experts import HEEDS_PARAMS
 from edgemem.stages.generation import (

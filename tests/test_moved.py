@@ -10,6 +10,7 @@ from corpus.readers import read_written
 from edgemem.chat import Chat
 from edgemem.language import mentions, moved
 from edgemem.pipeline.days import with_days
+from edgemem.pipeline.plan import evidence_for_expert
 from edgemem.results import Evidence, Message
 
 WHEN = "When is it?"
@@ -139,7 +140,7 @@ def test_a_chat_counts_from_what_it_was_told_before(memory):
     memory.add([{"role": "user", "content": plan.text, "timestamp": plan.when}], infer=False)
     hits = memory.search("When is my exam?")
     chat = Chat(memory, turns=[Message("user", later.text, later.when or "")])
-    assert [e.text for e in chat._evidence_for_expert("When is my exam?", hits)] == [
+    assert [e.text for e in evidence_for_expert(chat._conversation, "When is my exam?", hits)] == [
         "My exam is put back a week (on 16 May 2026).",
         plan.text,
     ]

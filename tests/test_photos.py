@@ -20,6 +20,7 @@ from edgemem.images import ocr
 from edgemem.pipeline import image_memories, recall
 from edgemem.pipeline.passages import asks_whole
 from edgemem.pipeline.photos import amount, head_of, lines_of, one_line, price
+from edgemem.pipeline.plan import Request, plan_answer
 from edgemem.pipeline.whole import of_photo, read_out, refusal_of
 from edgemem.results import ImageLine, Scope
 from edgemem.runtime.embedder import Embedder
@@ -458,7 +459,9 @@ def test_below_a_refusal_stand_the_lines_of_the_photo_that_came_with_the_questio
     eyes.lines = PIZZA
     chat, asked, now = Chat(reading), "How much was it?", "2026-11-30T09:00:00Z"
     sent = image_memories.sent_with(reading, [ANOTHER], None, now)
-    plan = chat._plan_answer(asked, now, Intent("recall", tells=False), None, [ANOTHER], {}, sent)
+    asks = Intent("recall", tells=False)
+    request = Request(asked, asked, asked, now, asks, images=[ANOTHER], sent=sent)
+    plan = plan_answer(chat._conversation, request)
     assert "TOTAL 28.90" in chat._text_below(plan, plan.refusal)
 
 

@@ -1,27 +1,25 @@
-"""One turn of a chat: what was said, how it is to be answered, and the answers without a model.
+"""A conversation: its turns, and the model that answers.
 
-Knows the stages' fixed answers; no Memory, no prompt.
+Knows a Memory only as whose it is; no store, no prompt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING
 
-from edgemem import language
-from edgemem.pipeline import recall
-from edgemem.results import Evidence, Hit, Message, SearchResults
-from edgemem.runtime.generation import Generation, Options
-from edgemem.runtime.vocabulary import Pixels
-from edgemem.stages import generation
-from edgemem.stages.intent import TASKS, Intent, Want
+from edgemem.results import Evidence, Message, Scope
+from edgemem.runtime.engine import Engine
+from edgemem.runtime.experts import HEEDS_PARAMS
+from edgemem.stages.intent import TASKS, Want
 
-__all__ = ["AnswerPlan", "Turn", "Way", "plain_text", "since_memory", "without_model"]
+if TYPE_CHECKING:
+    from edgemem.memory import Memory
 
-Way = Literal["answer", "converse", "quote"]
-"""How a message is answered. answer: by an expert for short answers. converse: in a conversation.
-quote: by a model that can do neither; it quotes what was said, and makes small talk."""
+__all__ = ["Conversation", "Turn", "since_memory"]
+
+_OWN_WORDS_PARAMS = 1_000_000_000  # from which a model answers where no expert is sure
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,86 +58,48 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerPlan:
-    """A message, and how it is to be answered.
+class Conversation:
+    """What was said before a message, to whom.
 
-    plain: the text with chat spellings written out. hits: what the search found. evidence: the
-    memories to answer from. refusal: the answer if no memory tells. pixels: images that the message
-    is about, for a model that sees. image_hits: the memories of these images, or of those that came
-    with a question to a model that does not. computed: an answer computed from the days, or taken
-    from a list, of the evidence. expert_answer: replaces that of the conversing model.
+    scope: whose memories may be shown. model: None is the memory's own. instructions: the caller's.
+    turns: oldest first. first_shown: index of the first one that the model is still shown.
     """
 
-    text: str
-    plain: str
-    said_at: str
-    hits: SearchResults
-    way: Way
-    intent: Intent
-    evidence: tuple[Evidence, ...]
-    options: Options
-    refusal: str
-    pixels: tuple[Pixels, ...] = ()
-    image_hits: tuple[Hit, ...] = ()
-    computed: str = ""
-    expert_answer: Generation | None = None
+    memory: Memory
+    scope: Scope
+    model: Engine | None
+    instructions: str
+    turns: Sequence[Turn]
+    first_shown: int
 
     @property
-    def context(self) -> tuple[Hit, ...]:
-        """The memories that the answer is made from."""
-        return self.image_hits or recall.sources(self.evidence)
+    def engine(self) -> Engine:
+        """The model that answers."""
+        return self.model or self.memory.engine
 
     @property
-    def listed(self) -> tuple[Evidence, ...]:
-        """The evidence that the answer lists as it is; an answer to a question reads it whole."""
-        return self.evidence if self.computed or self.intent.wants in ("overview", *TASKS) else ()
+    def heeds_notes(self) -> bool:
+        """Whether the model heeds all that it is shown, and says itself if no memory tells."""
+        return self.engine.n_params >= HEEDS_PARAMS
 
     @property
-    def nothing_known(self) -> bool:
-        """Whether the message asks for what only memory could tell, and no memory was found."""
-        return self.intent.wants in ("recall", "overview") and not self.evidence
+    def is_small(self) -> bool:
+        """Whether the model mixes up who does what, whatever it has learned."""
+        return self.engine.n_params < _OWN_WORDS_PARAMS
+
+    @property
+    def shown(self) -> Sequence[Turn]:
+        """The turns that the model is still shown."""
+        return self.turns[self.first_shown :]
+
+    @property
+    def said_last(self) -> Turn:
+        """The user's last turn; an empty one if nothing was said."""
+        said = (turn for turn in reversed(self.turns) if turn.said.role == "user")
+        return next(said, Turn(Message("user", "", "")))
 
 
 def since_memory(turns: Sequence[Turn]) -> Sequence[Turn]:
     """The turns after the last answer that is known to rest on memory."""
     of_memory = [i for i, turn in enumerate(turns) if turn.wants and turn.asks_memory]
     return turns[of_memory[-1] + 2 :] if of_memory else turns
-
-
-def plain_text(text: str) -> str:
-    """A message with its chat spellings written out, as it is answered from memory."""
-    return language.plain(text)
-
-
-def without_model(plan: AnswerPlan, instructions: str, *, free: bool) -> str | None:
-    """An answer that needs no call of the conversing model, or None.
-
-    instructions: the caller's, which may say who the assistant is. free: whether the model sums up
-    in its own words; one below HEEDS_PARAMS would omit and invent.
-    """
-    wants, tells, shown = plan.intent.wants, plan.intent.tells, plan.evidence
-    converses = plan.way == "converse"
-    if wants == "erase":
-        return generation.ERASES_NOTHING if tells else generation.KEEPS_AND_ERASES_NOTHING
-    if wants == "self" and not (converses and instructions):
-        return generation.ABOUT_ITSELF
-    if wants == "act" and shown:
-        return generation.quoted(shown, generation.OF_PHOTO)
-    if wants == "act" and not (converses and instructions):
-        return generation.DOES_NOTHING_BUT_KEEPS if tells else generation.DOES_NOTHING
-    if plan.computed:
-        return plan.computed
-    if wants == "source":
-        return generation.quoted(shown) if shown else generation.NO_MEMORY
-    if wants == "overview" and shown and not (free and converses):
-        return generation.quoted(shown)
-    if plan.expert_answer is not None:
-        return plan.expert_answer.text
-    if plan.nothing_known and not converses:
-        return plan.refusal
-    if converses:
-        return None
-    if wants in TASKS and shown:
-        head = generation.FOR_A_TEXT if wants == "text" else generation.BEARING
-        return generation.quoted(shown, head)
-    return None

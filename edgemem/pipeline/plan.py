@@ -1,0 +1,478 @@
+"""How a message is answered: `understood` says what it wants, and `plan_answer` decides.
+
+The intent of a message (stages/intent.py) decides which memories it is answered with. The abilities
+of the model (runtime/experts.py) decide how:
+
+- An expert for short answers answers questions about facts. A model without one uses that of the
+  bundled model, which answers in place of a small model. In place of a larger one it answers only
+  if it is sure and the larger one confirms, or if no memory tells. A model of HEEDS_PARAMS or more
+  answers by itself.
+- A model with an expert for replies, or an instruct model, has a conversation. The memories are
+  dated notes beside the message. Below HEEDS_PARAMS the bundled model acknowledges a message that
+  only tells. If a client gave instructions or options, a model that is not small does that itself,
+  without notes.
+- The answer to "what is on these days?" lists what was told of them (days.py). A length of time, an
+  order or an age is computed from the days that were told (intervals.py).
+- Below HEEDS_PARAMS an overview quotes the user. A model that has no expert and follows no
+  instructions also quotes what bears on a task.
+- A model that sees is shown the images that a question is about.
+
+Knows a Memory, a conversation and the stages; no SQL, no prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from edgemem import language
+from edgemem.errors import ModelError
+from edgemem.pipeline import image_memories, recall
+from edgemem.pipeline.days import Asked, agenda, days_asked, with_days
+from edgemem.pipeline.intervals import aged, compared
+from edgemem.pipeline.parts import engine_for
+from edgemem.pipeline.photos import known_of
+from edgemem.pipeline.turn import Conversation
+from edgemem.pipeline.whole import listed, of_photo, refusal_of, told_whole
+from edgemem.results import Evidence, Hit, Message, SearchResults
+from edgemem.runtime.engine import Engine, Stream
+from edgemem.runtime.experts import reader_of
+from edgemem.runtime.generation import Generation, Options
+from edgemem.runtime.vocabulary import Pixels
+from edgemem.stages import generation
+from edgemem.stages.intent import STAGE, TASKS, Intent, Want, as_meant, intent
+
+__all__ = ["FEW_NOTES", "SHOWN_NOTES", "SHOWN_SENTENCES", "SHOWN_TURNS", "TOLD_TURNS"]
+__all__ += ["AnswerPlan", "Request", "Way", "evidence_for_expert", "expert_engine", "plan_answer"]
+__all__ += ["search", "short_answer", "understood", "without_model"]
+
+SHOWN_SENTENCES = 2  # best of 1 to 4 for a base model of 135 M parameters; others are unmeasured
+SHOWN_TURNS = 6  # for an expert for short answers, which was trained on 3 to 7
+SHOWN_NOTES = 8  # in a conversation, for a model that heeds its notes or has an expert for replies
+FEW_NOTES = 4  # the same for any other model, which repeats whatever it is shown
+TOLD_TURNS = 12  # for an overview
+_BEARING_TURNS = 5  # for a task
+_NEAR_SCORE = 0.05  # of a hit, from which a question of general knowledge may ask for a memory
+_REFERRED = 0.5  # score of a hit that a follow-up is about
+_CANDIDATES = 16  # hits of one search
+
+Way = Literal["answer", "converse", "quote"]
+"""How a message is answered. answer: by an expert for short answers. converse: in a conversation.
+quote: by a model that can do neither; it quotes what was said, and makes small talk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A message that is to be answered.
+
+    text: as it was said. asked: as it is answered after the turn before it. plain: this with chat
+    spellings written out. days: the days that it asks about, if it asks for whatever there is on
+    them. images: those that came with it. sent: their memories, if it asks a model about them that
+    does not see. options: the client's.
+    """
+
+    text: str
+    asked: str
+    plain: str
+    said_at: str
+    intent: Intent
+    days: Asked | None = None
+    images: Sequence[bytes | str | Path] = ()
+    sent: tuple[Hit, ...] = ()
+    options: Options = field(default_factory=Options)
+
+    @property
+    def wants(self) -> Want | None:
+        return self.intent.wants
+
+    def wanting(self, wants: Want, **more: bool) -> Request:
+        """The same message, taken to want something else."""
+        return replace(self, intent=replace(self.intent, wants=wants, **more))
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPlan:
+    """How a message is to be answered.
+
+    hits: what the search found. evidence: the memories to answer from. refusal: the answer if no
+    memory tells. pixels: images that the message is about, for a model that sees. image_hits: the
+    memories of these images, or of those that came with a question to a model that does not.
+    computed: an answer computed from the days, or taken from a list, of the evidence.
+    expert_answer: replaces that of the conversing model.
+    """
+
+    request: Request
+    hits: SearchResults
+    way: Way
+    evidence: tuple[Evidence, ...]
+    refusal: str
+    pixels: tuple[Pixels, ...] = ()
+    image_hits: tuple[Hit, ...] = ()
+    computed: str = ""
+    expert_answer: Generation | None = None
+
+    @property
+    def context(self) -> tuple[Hit, ...]:
+        """The memories that the answer is made from."""
+        return self.image_hits or recall.sources(self.evidence)
+
+    @property
+    def listed(self) -> tuple[Evidence, ...]:
+        """The evidence that the answer lists as it is; an answer to a question reads it whole."""
+        return self.evidence if self.computed or self.request.wants in ("overview", *TASKS) else ()
+
+    @property
+    def nothing_known(self) -> bool:
+        """Whether the message asks for what only memory could tell, and no memory was found."""
+        return self.request.wants in ("recall", "overview") and not self.evidence
+
+
+def understood(
+    talk: Conversation,
+    text: str,
+    said_at: str,
+    images: Sequence[bytes | str | Path] = (),
+    options: Options | None = None,
+) -> Request:
+    """A message with what it wants by its words, and by the turn before it."""
+    asked, days = text, days_asked(text, said_at)
+    if days:
+        wanted = Intent("overview", tells=False)
+    else:
+        last, embedder = talk.said_last, talk.memory.embedder
+        engine = engine_for(talk.memory, STAGE, talk.engine)
+        caption = bool(images) and not talk.engine.sees
+        wanted = intent(engine, embedder, text, last.said.content, caption=caption)
+        if not images:
+            asked, wanted = as_meant(embedder, text, last.said.content, last.wants, wanted)
+        elif wanted.wants == "erase":
+            wanted = replace(wanted, tells=True)
+    plain = language.plain(asked)
+    return Request(text, asked, plain, said_at, wanted, days, images, options=options or {})
+
+
+def plan_answer(talk: Conversation, request: Request) -> AnswerPlan:
+    """Search the memories that a message may be about, and decide how it is answered."""
+    if request.wants == "source":
+        plan = _of_source(talk, request)
+        if plan.evidence or not talk.heeds_notes:
+            return plan
+        request = request.wanting("general")  # it knows its own answer
+    if request.wants == "recall" and request.intent.refers and talk.said_last.wants == "general":
+        request = request.wanting("general", doubtful=True)  # "and of Morocco?"
+    hits = _found(talk, request)
+    if request.days:
+        plan = _of_days(talk, request, request.days, hits)
+    else:
+        plan = _as_told(talk, request, hits) or _from_evidence(talk, request, hits)
+    image_hits, pixels = _images_asked_about(talk, plan)
+    if pixels:
+        return replace(plan, evidence=(), computed="", pixels=pixels, image_hits=image_hits)
+    if plan.computed:
+        return plan
+    if plan.request.wants == "recall":
+        return _of_memory(talk, plan)
+    if plan.request.wants == "general" and _is_near(hits):
+        return _with_answer_if_told(talk, plan)
+    return plan
+
+
+def _of_source(talk: Conversation, request: Request) -> AnswerPlan:
+    """The plan of an answer that quotes what the last answer rests on: the memories that it listed,
+    else those near the last message that wanted something."""
+    said = [turn for turn in reversed(talk.turns) if turn.said.role == "user"]
+    wanting = (turn for turn in said if turn.wants not in (None, "source"))
+    asked = next(iter((*wanting, *said)), None)  # a client tells no wants of its turns
+    hits, evidence = SearchResults(()), asked.told_from if asked else ()
+    if asked and not evidence and asked.asks_memory:
+        hits = search(talk, asked.said.content, request.said_at)
+        evidence = recall.quotes(talk.memory, language.plain(asked.said.content), hits)
+    return AnswerPlan(request, hits, "quote", evidence, "")
+
+
+def search(
+    talk: Conversation, text: str, said_at: str | None = None, before: Sequence[Message] = ()
+) -> SearchResults:
+    """The memories that fit a message, best first; see `recall.search`."""
+    ids = asdict(talk.scope)
+    return recall.search(talk.memory, ids, text, said_at, before, most=_CANDIDATES)
+
+
+def _found(talk: Conversation, request: Request) -> SearchResults:
+    """What is found for a message: the images that it asks about, else the hits of a search."""
+    if request.sent:
+        return SearchResults(tuple(hit for hit in request.sent if known_of(hit)))
+    asks = request.wants == "recall"
+    last = talk.turns[-2:] if request.intent.refers else ()
+    # What a model writes may be invented.
+    before = [turn.said for turn in last if asks or turn.said.role == "user"]
+    hits = search(talk, request.asked, request.said_at, before)
+    if not asks or _is_near(hits):
+        return hits
+    rare = recall.without_remarks(talk.memory, request.plain, hits, talk.scope, least=_CANDIDATES)
+    return replace(hits, items=tuple(rare))
+
+
+def _is_near(hits: Sequence[Hit]) -> bool:
+    return any(hit.score >= _NEAR_SCORE for hit in hits)
+
+
+def _of_days(talk: Conversation, request: Request, days: Asked, hits: SearchResults) -> AnswerPlan:
+    """The plan of a question for whatever there is on some days."""
+    way = _way(talk, request)
+    evidence = agenda(talk.memory, talk.scope, days, request.said_at, most=TOLD_TURNS)
+    # Other models mix the plans up, and invent some where there are none.
+    way = way if evidence and talk.heeds_notes else "quote"
+    return AnswerPlan(request, hits, way, evidence, generation.NOTHING_FOUND)
+
+
+def _as_told(talk: Conversation, request: Request, hits: SearchResults) -> AnswerPlan | None:
+    """The plan of a question that is answered with what was told, as it was said or computed from
+    it; None for other messages."""
+    if request.wants != "recall":
+        return None
+    read = None if talk.engine.sees else request.sent
+    memory, scope, plain = talk.memory, talk.scope, request.plain
+    told = told_whole(memory, scope, plain, hits, read, talk.turns, most=TOLD_TURNS)
+    computed = _computed(talk, request, hits)
+    if told is not None:
+        request = request.wanting("overview")
+    if computed is not None:
+        answer, evidence = computed
+        return replace(_begun(talk, request, hits), computed=answer, evidence=evidence)
+    return None if told is None else replace(_begun(talk, request, hits), evidence=told)
+
+
+def _computed(
+    talk: Conversation, request: Request, hits: Sequence[Hit]
+) -> tuple[str, tuple[Evidence, ...]] | None:
+    """The answer to a question that compares days, or asks for an age or for an item of a list by
+    its place, and the evidence of it; None for other questions."""
+    if request.options or request.sent or talk.heeds_notes:
+        return None
+    memory, plain = talk.memory, request.plain
+    answer = compared(memory, partial(search, talk), plain, request.said_at)
+    answer = answer or aged(memory, hits, plain, request.said_at)
+    return answer or listed(memory, plain, hits)
+
+
+def _from_evidence(talk: Conversation, request: Request, hits: SearchResults) -> AnswerPlan:
+    """The plan of any other message. A question of general knowledge that is near to a memory asks
+    for it if its intent is doubtful, or if the model says itself when no memory tells."""
+    unsure = request.intent.doubtful or talk.heeds_notes
+    if request.wants == "general" and unsure and _is_near(hits):
+        request = request.wanting("recall")
+    plan = _begun(talk, request, hits)
+    return replace(plan, evidence=_evidence(talk, plan))
+
+
+def _begun(talk: Conversation, request: Request, hits: SearchResults) -> AnswerPlan:
+    """A plan without evidence."""
+    way, image_hits = _way(talk, request), hits.items if request.sent else ()
+    refusal = refusal_of(talk.memory, request.plain, hits, request.sent)
+    return AnswerPlan(request, hits, way, (), refusal, image_hits=image_hits)
+
+
+def _way(talk: Conversation, request: Request) -> Way:
+    """How the model answers; a client that set options gets the model's own words."""
+    engine, setting, wants = talk.engine, talk.memory.settings.reader, request.wants
+    answers = engine.expert("generation") and setting in ("auto", "expert")
+    if answers and wants == "recall":
+        return "answer"
+    if answers and not engine.expert("reply"):
+        setting = "auto"  # the set's one expert is for answers; the model does all else
+    if wants == "source" or reader_of(engine, "reply", setting) == "quote":
+        return "quote"
+    on_terms = request.options or talk.instructions
+    if wants is None and not talk.heeds_notes and (talk.is_small or not on_terms):
+        return "quote"  # a model below HEEDS_PARAMS invents when it is told news
+    short = wants == "recall" and not request.options and talk.is_small
+    return "answer" if short and expert_engine(talk) else "converse"
+
+
+def _evidence(talk: Conversation, plan: AnswerPlan) -> tuple[Evidence, ...]:
+    """The memories that a message is answered from, in the way of its plan."""
+    memory, wants, plain, hits = talk.memory, plan.request.wants, plan.request.plain, plan.hits
+    if wants == "act":
+        return of_photo(memory, plain, hits)
+    if wants == "overview":
+        return recall.overview(memory, plain, hits, most=TOLD_TURNS, scope=talk.scope)
+    if wants in TASKS:
+        most, advice = _BEARING_TURNS, wants == "task"
+        return recall.bearing(memory, talk.scope, plain, hits, most=most, advice=advice)
+    if plan.way == "converse" and wants is None and talk.heeds_notes:
+        return _notes(talk, hits)
+    if wants != "recall":
+        return ()
+    if plan.way == "answer":
+        return evidence_for_expert(talk, plain, hits)
+    if plan.way == "converse":
+        return with_days(memory.embedder, plain, _notes(talk, hits))
+    return recall.recall(memory, plain, hits, most=SHOWN_SENTENCES)
+
+
+def _notes(talk: Conversation, hits: Sequence[Hit]) -> tuple[Evidence, ...]:
+    """The notes beside a message, without what the model can read in the conversation already."""
+    seen = {turn.said.content for turn in talk.shown}
+    seen |= {note.text for turn in talk.shown for note in turn.notes}
+    many = talk.heeds_notes or talk.engine.expert("reply")
+    return recall.notes(talk.memory, hits, most=SHOWN_NOTES if many else FEW_NOTES, seen=seen)
+
+
+def evidence_for_expert(
+    talk: Conversation, question: str, hits: Sequence[Hit]
+) -> tuple[Evidence, ...]:
+    """The evidence for an expert for short answers: the user's messages of this conversation that
+    are not stored, then the memories that a search found."""
+    found = recall.recall(talk.memory, question, hits, most=SHOWN_TURNS, whole=True, ended=True)
+    known = {evidence.text for evidence in found}  # an app may have stored the message
+    said = [turn.said for turn in talk.turns if turn.said.role == "user" and turn.tells]
+    # They come first, as a small window leaves out the first evidence.
+    told = [evidence for evidence in recall.telling(said) if evidence.text not in known]
+    return with_days(talk.memory.embedder, question, (*told[-SHOWN_TURNS:], *found))
+
+
+def _images_asked_about(
+    talk: Conversation, plan: AnswerPlan
+) -> tuple[tuple[Hit, ...], tuple[Pixels, ...]]:
+    """The memories and the pixels of the images that a question is about, if the model sees.
+
+    Images that came with the question have no memories yet. Without any, these are the images that
+    the search found.
+    """
+    if not talk.engine.sees or plan.request.wants is None:
+        return (), ()
+    if plan.request.images:
+        return (), image_memories.pixels_of(plan.request.images)
+    if plan.request.wants != "recall":
+        return (), ()
+    return image_memories.images_of(talk.memory, plan.hits)
+
+
+def _of_memory(talk: Conversation, plan: AnswerPlan) -> AnswerPlan:
+    """The plan of a question about the user's life: also with the present time, if it asks for
+    that, and with the answer of an expert, if it is asked in a conversation."""
+    request, hits = plan.request, plan.hits
+    now: tuple[Evidence, ...] = ()
+    if not request.sent:
+        refers = request.intent.refers and any(hit.score >= _REFERRED for hit in hits)
+        now = recall.clock(talk.memory, request.plain, request.said_at, refers=refers)
+    plan = replace(plan, evidence=(*plan.evidence, *now))
+    if plan.way != "converse":
+        return plan
+    evidence = (*evidence_for_expert(talk, request.plain, hits), *now)
+    return _with_expert_answer(talk, plan, evidence)
+
+
+def _with_expert_answer(
+    talk: Conversation, plan: AnswerPlan, evidence: tuple[Evidence, ...]
+) -> AnswerPlan:
+    """The plan with the answer of the bundled model's expert, if the expert is sure or finds that
+    no memory tells; else the plan as it is.
+
+    A small conversing model answers with whatever it is shown, even with facts that no longer hold.
+    But it judges well: if it does not confirm the answer, the plan quotes what was told.
+    """
+    if talk.engine.expert("generation") or talk.heeds_notes:
+        return plan
+    plain, short = plan.request.plain, replace(plan, evidence=evidence)
+    try:
+        if (judge := expert_engine(talk)) is None:
+            return plan
+        said = short_answer(talk, judge, short).whole()
+        if said.text == plan.refusal:
+            return replace(plan, expert_answer=said, evidence=())
+        # A client that set options gets the model's own words.
+        if plan.request.options or not generation.reliable(said.text, said.log_p, plain):
+            return plan
+        if generation.confirms(talk.engine, plain, evidence, said.text):
+            return replace(short, expert_answer=said)
+    except ModelError:  # the conversing model answers instead
+        return plan
+    quotes = recall.quotes(talk.memory, plain, recall.sources(evidence))
+    quotes = quotes or tuple(e for e in evidence if e.source is None)  # said here, or the day
+    if not quotes:
+        return replace(plan, expert_answer=replace(said, text=plan.refusal), evidence=())
+    return replace(short, expert_answer=replace(said, text=generation.unsure(quotes)))
+
+
+def _with_answer_if_told(talk: Conversation, plan: AnswerPlan) -> AnswerPlan:
+    """The plan of a question of general knowledge ("Can Noah eat nuts?"), with an expert's answer
+    from the memories near it; the plan as it is if no memory tells."""
+    try:
+        if (engine := expert_engine(talk)) is None:
+            return plan
+        told = replace(plan, evidence=evidence_for_expert(talk, plan.request.plain, plan.hits))
+        said = short_answer(talk, engine, told, quoting=True, guesses=False).whole()
+    except ModelError:
+        return plan
+    if said.text == plan.refusal:
+        return plan
+    return replace(told, request=plan.request.wanting("recall"), expert_answer=said)
+
+
+def expert_engine(talk: Conversation) -> Engine | None:
+    """This model if it has an expert for short answers, else the bundled one, else None."""
+    engine = engine_for(talk.memory, "generation", talk.engine)
+    return engine if engine.expert("generation") else None
+
+
+def short_answer(
+    talk: Conversation,
+    engine: Engine,
+    plan: AnswerPlan,
+    *,
+    quoting: bool = False,
+    guesses: bool = True,
+) -> Stream:
+    """An expert's answer from the evidence of a plan.
+
+    quoting, guesses: as the `quotes` and `guesses` of `generation.answer`.
+    """
+    memory, request, evidence, before = talk.memory, plan.request, plan.evidence, None
+    past = [turn.said for turn in talk.turns[-2:]] if request.intent.refers else []
+    if len(past) > 1 and past[-1].role == "assistant":
+        before = past[-2].content, past[-1].content
+    quotes = partial(recall.quotes, memory, request.plain, recall.sources(evidence))
+    return generation.answer(
+        engine, request.plain, evidence, speaker="User", before=before, asked_at=request.said_at,
+        refusal=plan.refusal, quotes=quotes if quoting else None, guesses=guesses,
+        ended=recall.has_ended(memory, evidence), embedder=memory.embedder,
+    )  # fmt: skip
+
+
+def without_model(plan: AnswerPlan, instructions: str, *, free: bool) -> str | None:
+    """An answer that needs no call of the conversing model, or None.
+
+    instructions: the caller's, which may say who the assistant is. free: whether the model sums up
+    in its own words; one below HEEDS_PARAMS would omit and invent.
+    """
+    wants, tells, shown = plan.request.wants, plan.request.intent.tells, plan.evidence
+    converses = plan.way == "converse"
+    if wants == "erase":
+        return generation.ERASES_NOTHING if tells else generation.KEEPS_AND_ERASES_NOTHING
+    if wants == "self" and not (converses and instructions):
+        return generation.ABOUT_ITSELF
+    if wants == "act" and shown:
+        return generation.quoted(shown, generation.OF_PHOTO)
+    if wants == "act" and not (converses and instructions):
+        return generation.DOES_NOTHING_BUT_KEEPS if tells else generation.DOES_NOTHING
+    if plan.computed:
+        return plan.computed
+    if wants == "source":
+        return generation.quoted(shown) if shown else generation.NO_MEMORY
+    if wants == "overview" and shown and not (free and converses):
+        return generation.quoted(shown)
+    if plan.expert_answer is not None:
+        return plan.expert_answer.text
+    if plan.nothing_known and not converses:
+        return plan.refusal
+    if converses:
+        return None
+    if wants in TASKS and shown:
+        head = generation.FOR_A_TEXT if wants == "text" else generation.BEARING
+        return generation.quoted(shown, head)
+    return None
