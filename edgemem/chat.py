@@ -99,14 +99,15 @@ class Reply:
     """The answer of one turn: iterate it for its pieces, then read the attributes. A reply that is
     dropped ends as by `close`.
 
-    Set from the start: wants (what the message wants), hits (what the search found), context (the
-    memories shown to the model), found (whether there were any). Set once the reply has ended:
-    text, generation (None if no model was asked), changes (what was remembered), timings
-    (intent_ms, recall_ms, ttft_s, tokens_per_s, remember_s), cloud (the cloud's answer, if the
-    cloud answered), cloud_error (why the cloud failed).
+    Set from the start: wants (what the message wants), tells (whether it may tell something), hits
+    (what the search found), context (the memories shown), found (whether there were any). Set once
+    the reply has ended: text, generation (None if no model was asked), changes (what was
+    remembered), timings (intent_ms, recall_ms, ttft_s, tokens_per_s, remember_s), cloud (its
+    answer, if the cloud answered), cloud_error (why the cloud failed).
     """
 
     wants: Want | None
+    tells: bool
     hits: SearchResults
     context: tuple[Hit, ...]
     timings: dict[str, float]
@@ -237,7 +238,7 @@ class Chat:
         plan = replace(plan, text=text)
         timings = {"intent_ms": (understood - started) * 1e3}
         timings["recall_ms"] = (time.perf_counter() - understood) * 1e3
-        reply = Reply(plan.intent.wants, plan.hits, plan.context, timings)
+        reply = Reply(plan.intent.wants, wanted.tells, plan.hits, plan.context, timings)
         if stores:
             if changes is None:
                 changes = self._store(text, said_at, wanted, images)
@@ -448,7 +449,7 @@ class Chat:
             with suppress(ReferenceError):
                 reply.text = text
             erased = not self.memory.closed and self._drop_outdated((*plan.hits, *plan.context))
-            if not erased:
+            if not erased and (answer or remember):  # else it was neither answered nor stored
                 self._turns.append(turn)
                 if answer:  # the model is shown its own words again, not the quotation below them
                     self._turns.append(Turn(Message("assistant", answer, plan.said_at)))
