@@ -127,7 +127,8 @@ def test_a_dry_run_takes_neither_key_nor_price_and_tells_no_secret_that_stays_ou
 def test_never_send_marks_and_lists(cloud: Service, run: Run) -> None:
     remember(run)
     id = json.loads(run("list", "--json").stdout)["results"][0]["id"]
-    run("cloud", "never-send", "--memory", id, "--pattern", "/c.t/", "--run-id", "clinic")
+    run("cloud", "never-send", "--memory", id, "--pattern", "/c.t/")
+    run("cloud", "never-send", "--run-id", "clinic")
     set_value("cloud.never_send", "salary")
     shown = run("cloud", "never-send").stdout.splitlines()
     assert shown == [
