@@ -78,14 +78,15 @@ class Reply:
     """The answer of one turn: iterate it for its pieces, then read the attributes. A reply that is
     dropped ends as by `close`.
 
-    Set from the start: wants (what the message wants), hits (what the search found), context (the
-    memories shown to the model), found (whether there were any). Set once the reply has ended:
-    text, generation (None if no model was asked), changes (what was remembered), timings
-    (intent_ms, recall_ms, ttft_s, tokens_per_s, remember_s), cloud (the cloud's answer, if the
-    cloud answered), cloud_error (why the cloud failed).
+    Set from the start: wants (what the message wants), tells (whether it may tell something), hits
+    (what the search found), context (the memories shown), found (whether there were any). Set once
+    the reply has ended: text, generation (None if no model was asked), changes (what was
+    remembered), timings (intent_ms, recall_ms, ttft_s, tokens_per_s, remember_s), cloud (its
+    answer, if the cloud answered), cloud_error (why the cloud failed).
     """
 
     wants: Want | None
+    tells: bool
     hits: SearchResults
     context: tuple[Hit, ...]
     timings: dict[str, float]
@@ -204,7 +205,7 @@ class Chat:
         plan = plan_answer(self._conversation, replace(request, sent=shown))
         timings = {"intent_ms": (read - started) * 1e3}
         timings["recall_ms"] = (time.perf_counter() - read) * 1e3
-        reply = Reply(plan.request.wants, plan.hits, plan.context, timings)
+        reply = Reply(plan.request.wants, request.intent.tells, plan.hits, plan.context, timings)
         if stores:
             if changes is None:
                 changes = self._store(request)
@@ -286,7 +287,7 @@ class Chat:
             with suppress(ReferenceError):
                 reply.text = text
             # The model is shown its own words again, not the quotation below them.
-            kept = self._add_turns(plan, turn, answer)
+            kept = self._add_turns(plan, turn, answer, stored=bool(remember))
             if remember and not self.memory.closed:
                 started, text = time.perf_counter(), text if kept else ""
                 changes = self._remember(text, request.said_at, changes, facts=remember != "first")
@@ -294,12 +295,14 @@ class Chat:
                     reply.changes = changes
                     reply.timings["remember_s"] = time.perf_counter() - started
 
-    def _add_turns(self, plan: AnswerPlan, turn: Turn, answer: str) -> bool:
-        """Add what was said to the conversation. Returns False if anything of it was erased."""
+    def _add_turns(self, plan: AnswerPlan, turn: Turn, answer: str, *, stored: bool) -> bool:
+        """Add what was said to the conversation, unless it was neither answered nor stored. Returns
+        False if anything of it was erased."""
         if not self.memory.closed and self._drop_outdated((*plan.hits, *plan.context)):
             return False
         said = Message("assistant", answer, turn.said.timestamp)
-        self._turns += [turn, Turn(said)] if answer else [turn]
+        if answer or stored:
+            self._turns += [turn, Turn(said)] if answer else [turn]
         return True
 
     def _remember(

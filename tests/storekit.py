@@ -7,14 +7,15 @@ import re
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 from zlib import crc32
 
 import numpy as np
+import pytest
 
 import edgemem
 from edgemem.results import Entity, Label, Scope
@@ -147,3 +148,15 @@ def raised(call: Callable[[], object]) -> str:
     except Exception as exc:
         return str(exc)
     raise AssertionError("nothing was raised")
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file grows in the block."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

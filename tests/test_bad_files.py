@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from fake_engine import FakeEngine
 from memorykit import BagOfWords, quick, texts
-from storekit import child, finished
+from storekit import child, finished, full_disk
 
 from edgemem import Memory
 from edgemem.config import Settings
@@ -216,6 +216,9 @@ def test_a_log_of_another_file_destroys_no_backup(tmp_path: Path) -> None:
         left = log.read_bytes()  # as if the program were killed here
     path.write_bytes(whole)
     log.write_bytes(left)
+    with full_disk(), pytest.raises(StoreCorrupt, match=r"delete a\.db-wal"):
+        Store.open(path)
+    assert path.read_bytes() == whole
     for _ in range(2):
         with pytest.raises(StoreCorrupt, match=r"delete a\.db-wal and a\.db-shm"):
             quick(path)

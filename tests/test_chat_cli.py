@@ -30,6 +30,7 @@ from edgemem.config import set_value
 from edgemem.errors import ModelNotFound
 from edgemem.memory import Memory
 from edgemem.runtime.engine import Engine
+from edgemem.stages.intent import Intent
 
 pytestmark = pytest.mark.models
 
@@ -93,6 +94,10 @@ def test_where_nothing_can_be_written_a_question_is_answered_and_news_are_refuse
     refused, told = result.stderr.splitlines()
     assert refused.startswith("Error: ") and "cannot be written" in refused
     assert told.startswith("  (not remembered: ") and "cannot be written" in told
+    asks_and_tells = Intent("recall", tells=True)
+    monkeypatch.setattr("edgemem.chat.intent", lambda *_, **__: asks_and_tells)
+    both = chat(f"{ASKED} My dog is called Rex.", code=1)
+    assert both.stdout == "" and "cannot be written" in both.stderr
     assert memories(home) == [CAT]
 
 

@@ -233,6 +233,44 @@ def test_ctrl_c_while_c_calls_back_is_not_lost_even_if_another_comes(again: str)
     assert (done.returncode, done.stdout, done.stderr) == (INTERRUPTED, "", "")
 
 
+HOOKED = """
+import signal, sys, time, types
+from edgemem.cli import _repeat_interrupts
+signal.signal(signal.SIGINT, signal.default_int_handler)
+_repeat_interrupts()
+for kind in (None, KeyboardInterrupt):
+    sys.unraisablehook(types.SimpleNamespace(exc_type=kind))
+try:
+    time.sleep(20)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_error_without_a_type_loses_no_later_ctrl_c() -> None:
+    command = [sys.executable, "-c", HOOKED]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("interrupted\n", "")
+
+
+ENDING = """
+import sys
+from edgemem.cli import main
+class Late:
+    def __del__(self):
+        raise ValueError("too late")
+late = Late()
+sys.argv[1:] = ["--version"]
+main()
+"""
+
+
+def test_an_error_while_python_ends_is_still_said() -> None:
+    command = [sys.executable, "-c", ENDING]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "too late" in done.stderr
+
+
 def test_ctrl_c_while_the_commands_are_imported_ends_quietly() -> None:
     code = (
         "import sys\n"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,7 @@ from storekit import ADA, T0, T1, add, child, finished, indexed, memory, turn, u
 
 from edgemem.errors import StoreLocked
 from edgemem.results import Scope
-from edgemem.store import NewMemory, Store, schema
+from edgemem.store import NewMemory, Store, database, schema
 
 MARK = "Quetzalcoatlus"
 PORTER = "quetzalcoatlu"  # what the full-text index makes of it
@@ -214,6 +216,37 @@ def test_a_reader_that_stays_makes_it_wait_and_the_next_open_cleans_up(tmp_path:
         assert store.meta("scrub_wanted") is None
         assert [i.id for i in store.list()] == ["m2", "m3"]
         assert traces(store, MARK.encode(), PORTER.encode()) == {}
+
+
+def test_closing_waits_for_no_reader(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "a.db", busy_timeout_s=60)
+    add(store, memory("m1"))
+    with store.transaction() as tx:
+        tx.set_meta("scrub_wanted", "as a sync leaves it")
+    with closing(database.connect(str(store.path), 0.1, None)) as reader:
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT count(*) FROM memories").fetchall() == [(1,)]
+        add(store, memory("m2"))
+        began = time.monotonic()
+        store.close()
+        assert time.monotonic() - began < 30
+
+
+def test_closing_does_not_repeat_a_scrub_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[float] = []
+
+    def refused(connection: object, path: Path, timeout_s: float) -> None:
+        tried.append(timeout_s)
+        raise StoreLocked("another process is reading the store")
+
+    with Store.open(tmp_path / "a.db", busy_timeout_s=0.1) as store:
+        add(store, memory("m1"))
+        monkeypatch.setattr(database, "scrub", refused)
+        with pytest.raises(StoreLocked):
+            store.erase(["m1"])
+    assert tried == [0.1]
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -261,6 +261,22 @@ def test_the_command_takes_folders_and_lines(run: Run, tmp_path: Path) -> None:
     assert "neither chroma.sqlite3" in run("import", str(tmp_path / "empty"), code=2).stderr
 
 
+@pytest.mark.models
+@pytest.mark.usefixtures("home")
+def test_a_memory_that_was_erased_does_not_come_back_with_their_file(
+    tmp_path: Path, run: Run
+) -> None:
+    rows = [{"id": "1", "memory": "I like green tea"}, {"id": "2", "memory": "I live in Oslo"}]
+    path = str(lines(tmp_path / "m.jsonl", rows))
+    run("import", path)
+    (tea,) = [row for row in run("list").stdout.splitlines() if "tea" in row]
+    run("erase", tea.split("\t")[0], "--yes")
+    again = run("import", path, "--json")
+    assert "1 memory left out that you erased" in again.stderr
+    assert json.loads(again.stdout)["results"][0]["skipped"] == 1
+    assert "tea" not in run("list").stdout and "Oslo" in run("list").stdout
+
+
 def test_their_facts_tell_who_is_what_to_whom(tmp_path: Path) -> None:
     rows = [{"memory": "Ana's brother Bartek moved to Bergen."}]
     with quick() as memory:

@@ -75,6 +75,25 @@ def test_a_user_beside_an_id_is_not_marked_whole(run: Run, toms: str) -> None:
     assert listed.count("\n") == 1 and SECRET in listed
 
 
+def test_the_marks_of_somebody_else_are_not_listed_beside_ids(
+    run: Run, home: Path, toms: str
+) -> None:
+    (mine,) = run("list", "--user-id", "maya").stdout.split("\t")[:1]
+    run("cloud", "never-send", "--memory", toms)
+    run("cloud", "never-send", "--user-id", "tom", "--run-id", "clinic")
+    listed = run("cloud", "never-send", "--memory", mine, "--user-id", "maya").stdout
+    assert [line.split("\t")[0] for line in listed.splitlines()] == [mine]
+    assert SECRET in run("cloud", "never-send").stdout
+
+
+@pytest.mark.parametrize("beside", [("--remove", "1"), ("--pattern", "x")])
+def test_a_mark_of_all_users_takes_no_user(run: Run, toms: str, beside: tuple[str, str]) -> None:
+    run("cloud", "never-send", "--user-id", "tom")
+    said = run("cloud", "never-send", *beside, "--user-id", "maya", code=2).stderr
+    assert "give them without --user-id" in said
+    assert run("cloud", "never-send").stdout == "1\ttom\n"
+
+
 def test_one_id_of_somebody_else_keeps_all_in_place(run: Run, home: Path, toms: str) -> None:
     (mine,) = run("list", "--user-id", "maya").stdout.split("\t")[:1]
     for command in (("delete",), ("erase", "-y")):

@@ -103,6 +103,32 @@ def test_a_memory_erased_before_pairing_is_found_by_nobody_after_it(tmp_path: Pa
     assert b"illness" not in bytes_beside(tmp_path / "phone" / "phone.db")
 
 
+def test_what_is_stored_again_after_an_erase_is_kept_at_the_first_sync(tmp_path: Path) -> None:
+    with opened(tmp_path / "a.db") as a, opened(tmp_path / "b.db") as b:
+        told = (turn("t0", "I like green tea"), memory("m0", "I like green tea", sources=("t0",)),
+                memory("m1", "I live in Oslo"))  # fmt: skip
+        add(a, *told)
+        a.erase(["m0"])
+        add(a, *told[:2])  # as an import, which gives the same ids
+        for store in (a, b):
+            begin(store, SECRET)
+        by_folder(a, b, tmp_path / "folder")
+        with b.transaction() as tx:  # an edit names the id again
+            tx.update_memory(
+                "m0", memory="I like white tea", search_text="I like white tea", vectors=unit(1),
+                updated_at="2999",
+            )  # fmt: skip
+        by_folder(b, a, tmp_path / "folder")
+        for store in (a, b):
+            assert {m.memory for m in store.list(ADA)} == {"I like white tea", "I live in Oslo"}
+            assert set(store.turns(["t0"])) == {"t0"}
+        a.erase(["m0"])  # and a later erase holds for both
+        by_folder(a, b, tmp_path / "folder")
+        for store in (a, b):
+            assert {m.memory for m in store.list(ADA)} == {"I live in Oslo"}
+        converge(tmp_path / "folder", a, b)
+
+
 # -- names -----------------------------------------------------------------------------------------
 
 

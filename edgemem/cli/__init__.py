@@ -15,6 +15,7 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,7 @@ def main() -> None:
     try:
         cli(prog_name="edgemem")
     finally:
+        sys.unraisablehook = sys.__unraisablehook__  # no thread runs while Python ends
         _drop_unwritten()
 
 
@@ -58,11 +60,13 @@ def _repeat_interrupts() -> None:
 
     def repeat() -> None:
         while True:
-            if issubclass((one := lost.get()).exc_type, KeyboardInterrupt):
+            one = lost.get()
+            if issubclass(one.exc_type or Exception, KeyboardInterrupt):
                 time.sleep(_AGAIN_S)
                 _thread.interrupt_main()
             else:
-                sys.__unraisablehook__(one)
+                with suppress(Exception):  # as where stderr is closed
+                    sys.__unraisablehook__(one)
             del one  # it holds what is to be freed
 
     threading.Thread(target=repeat, daemon=True).start()

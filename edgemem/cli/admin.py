@@ -24,7 +24,7 @@ from edgemem.config import (
     variable,
 )
 from edgemem.errors import EdgememError, MemoryBudgetExceeded, ModelError, StoreCorrupt
-from edgemem.results import Aligned
+from edgemem.results import Aligned, Scope
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -550,12 +550,12 @@ def never_send(
 ) -> None:
     """Keep something private: mark what may never be sent, and list the marks.
 
-    With a marked memory stay the words it was taken from, and all that was taken from those.
+    With a marked memory stay the words it was taken from, and all that was taken from those. With
+    IDs, the list leaves out the marks of others.
     """
     from edgemem.cloud.never import IMAGE
     from edgemem.config import checked
     from edgemem.images import picture
-    from edgemem.results import Scope
     from edgemem.store import receipts as kept
 
     ids = [i if re.fullmatch("[0-9a-f]{64}", i) else picture.read(i).id for i in images]
@@ -563,8 +563,13 @@ def never_send(
     wanted = checked("cloud.never_send", list(patterns), "the call")
     new = [*wanted, *(IMAGE + id for id in ids)]
     ui.keep_given(scope)
-    owned = (*memories, *unmark)
-    scoped = not owned and any(value is not None for value in scope.values())
+    owned, given = (*memories, *unmark), Scope(**scope)
+    scoped = not owned and given != Scope()
+    if given != Scope() and (new or remove):
+        raise click.UsageError(
+            "--pattern, --image and --remove are of all users; give them without --user-id, "
+            "--agent-id and --run-id."
+        )
     with ui.open_memory(db, create=bool(new) or scoped) as memory:
         for id in owned:
             ui.existing(memory, id, deleted=True)
@@ -576,11 +581,11 @@ def never_send(
             for pattern in new:
                 kept.add_mark(tx, pattern=pattern)
             if scoped:
-                kept.add_mark(tx, scope=Scope(**scope))
+                kept.add_mark(tx, scope=given)
             for number in remove:
                 kept.remove_mark(tx, number)
-        marks = kept.marks(memory.store)
-        flagged = memory.get_all(filters={"never_send": True})
+        marks = [m for m in kept.marks(memory.store) if _may_meet(m.scope, given)]
+        flagged = [m for m in memory.get_all(filters={"never_send": True}) if given.has(m)]
     rows: list[dict[str, Any]] = [
         {"id": mark.id, "pattern": mark.pattern, **asdict(mark.scope)} for mark in marks
     ]
@@ -588,3 +593,9 @@ def never_send(
     rows += [{"id": item.id, "memory": ui.one_line(item.memory)} for item in flagged]
     lines = ("\t".join(str(v) for v in row.values() if v is not None) for row in rows)
     ui.print_rows(rows, lines, "Nothing is marked.")
+
+
+def _may_meet(one: Scope, other: Scope) -> bool:
+    """Whether a memory can be of both scopes. A pattern, which has no ids, may meet any."""
+    pairs = zip(asdict(one).values(), asdict(other).values(), strict=True)
+    return all(None in pair or pair[0] == pair[1] for pair in pairs)

@@ -208,7 +208,7 @@ class _Session:
             if images:
                 raise
             reply = self.chat.send(text, cloud=cloud, remember=False)
-            if reply.wants is None:  # it may tell something, which would be lost
+            if reply.tells:  # which would be lost
                 reply.close()
                 raise
             ui.note(f"  (not remembered: {exc})")

@@ -523,24 +523,24 @@ def _import_export(memory: Memory, path: str) -> dict[str, int]:
 
 def _import_memories(memory: Memory, path: str, scope: Mapping[str, Any]) -> dict[str, int]:
     from edgemem.pipeline.foreign import import_foreign, read_foreign
+    from edgemem.store.erasures import erased_of
 
     items = read_foreign(path, Scope(**scope))
+    ids = [item.id for item in items]
+    erased = erased_of(memory.store, ids) - memory.store.get(ids, include_deleted=True).keys()
+    if gone := sum(id in erased for id in ids):
+        ui.note(f"{path}: {ui.plural(gone, 'memory')} left out that you erased.")
 
     def stored() -> int:
-        return len(memory.store.get([item.id for item in items], include_deleted=True))
+        return len(memory.store.get(ids, include_deleted=True))
 
     with _if_stopped(path, len(items), "memory", stored), ui.progress("Embedding", None) as advance:
         done = import_foreign(memory, items, advance)
     new = done.mapped + done.embedded
     ui.note(f"{path}: {done.mapped} mapped from the vectors given, {done.embedded} embedded anew.")
     _note_users(path, {item.scope.user_id for item in items if new})
-    return {
-        "imported": new,
-        "skipped": len(items) - new,
-        "memories": new,
-        "mapped": done.mapped,
-        "pending": 0,
-    }
+    old, mapped = len(items) - new - gone, done.mapped
+    return {"imported": new, "skipped": old, "memories": new, "mapped": mapped, "pending": 0}
 
 
 def _import_turns(

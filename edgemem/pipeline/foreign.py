@@ -26,6 +26,7 @@ from edgemem.results import Aligned, Scope, utc_now
 from edgemem.retrieval import alignment
 from edgemem.retrieval.lexical import search_text
 from edgemem.store import NewMemory
+from edgemem.store.erasures import erased_of
 from edgemem.store.foreign import chroma_records
 
 if TYPE_CHECKING:
@@ -66,13 +67,14 @@ def import_foreign(
     items: Sequence[NewMemory],
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Aligned:
-    """Store the memories that `read_foreign` found; ids that the store knows are skipped.
+    """Store the memories that `read_foreign` found, but none whose id is stored or was erased.
 
     A sample of the memories with vectors is embedded, and by it the other vectors are mapped. All
     are embedded if they are no more than a sample, or if no map can be fitted: the vectors vary too
     little, or one is not finite. on_progress: called with (embedded, to be embedded).
     """
-    known = memory.store.get([item.id for item in items], include_deleted=True)
+    ids = [item.id for item in items]
+    known = {*memory.store.get(ids, include_deleted=True), *erased_of(memory.store, ids)}
     new = [item for item in {item.id: item for item in items}.values() if item.id not in known]
     embedder = memory.embedder
     made, mapped = _in_our_space(new, embedder, on_progress)

@@ -68,6 +68,7 @@ _DAMAGED_TEXTS = (
 
 def is_out_of_room(exc: BaseException) -> bool:
     """Whether SQLite may have failed to make its log's index, as on a full disk."""
+    exc = exc.__cause__ or exc if isinstance(exc, StoreFull) else exc
     return isinstance(exc, sqlite3.Error) and _primary(exc) == sqlite3.SQLITE_IOERR
 
 

@@ -101,7 +101,7 @@ def remove_unwritten(file: Path) -> None:
             alone.execute("PRAGMA locking_mode = EXCLUSIVE")
             alone.execute("BEGIN EXCLUSIVE")  # refused while any other connection is open
             if generation(alone) == 0:
-                if vault:
+                if vault:  # first, or a program could fill a new file whose key then goes
                     vaults.remove(file)
                 for suffix in ("-wal", "-shm", ""):  # no log outlives its store
                     _beside(file, suffix).unlink(missing_ok=True)

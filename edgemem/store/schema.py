@@ -488,16 +488,18 @@ def _prepare(
             _migrate(connection, file, key)
 
     if file is not None:
-        _try_log(file, timeout_s, key)
+        _try_log(file, timeout_s, key, full=full)
     # Two processes may open a new file at once; turning WAL on does not wait by itself.
     patiently(step, timeout_s)
 
 
-def _try_log(file: Path, timeout_s: float, key: bytes | None) -> None:
+def _try_log(file: Path, timeout_s: float, key: bytes | None, *, full: bool) -> None:
     """Read a file with the log beside it by a connection that cannot write.
 
     A log that a killed program left may be of another file than the one that lies there now. Any
-    other connection would write it into that one as it closes. Raises StoreCorrupt.
+    other connection would write it into that one as it closes. full: the log's index is then not
+    written; SQLite makes one in memory if it may not write the file of the index, which must be
+    there, but may be empty. Raises StoreCorrupt.
     """
     log = file.with_name(file.name + "-wal")
     size = 0
@@ -505,11 +507,15 @@ def _try_log(file: Path, timeout_s: float, key: bytes | None) -> None:
         size = log.stat().st_size
     if not size:
         return
-    name = str(file)
+    name, options = str(file), "mode=ro"
+    if full:
+        options += "&readonly_shm=1"
+        with suppress(OSError):
+            file.with_name(file.name + "-shm").touch(0o600)
     try:
         with (
             sqlite_errors(name, encrypted=key is not None),
-            closing(open_file(uri(file, "mode=ro"), timeout_s, key)) as reading,
+            closing(open_file(uri(file, options), timeout_s, key)) as reading,
         ):
             patiently(lambda: inspect(reading, name) < 0, timeout_s)
     except StoreCorrupt as exc:

@@ -98,6 +98,7 @@ class Store:
         self._read_lock = self._write_lock if reader is writer else threading.RLock()
         self._busy_timeout_s = busy_timeout_s
         self._closed = False
+        self._scrub_failed = False
         encryption.OPEN.add(self)
         self._files = database.identities(path)
 
@@ -146,18 +147,21 @@ class Store:
         return store
 
     def close(self) -> None:
-        """Close the file, after what an erase has left to scrub; a second time does nothing.
+        """Close the file, after what a sync has left to scrub; a second time does nothing.
 
-        Raises StoreError if the file was moved meanwhile, and its last writes cannot follow it.
+        Waits for no reader. What is not scrubbed now, the next open scrubs. Raises StoreError if
+        the file was moved meanwhile, and its last writes cannot follow it.
         """
         with self._write_lock, self._read_lock:
             if not self._closed:
                 self._closed = True
                 encryption.OPEN.discard(self)
                 with sqlite_errors(self._name), closing(self._writer), closing(self._reader):
-                    if not database.settle_if_moved(self._writer, self.path, self._files):
-                        with suppress(StoreError):  # else the next open will do it
-                            database.scrub(self._writer, self.path, self._busy_timeout_s)
+                    moved = database.settle_if_moved(self._writer, self.path, self._files)
+                    if not moved and not self._scrub_failed:
+                        self._writer.execute("PRAGMA busy_timeout = 0")
+                        with suppress(StoreError):
+                            database.scrub(self._writer, self.path, 0.0)
 
     def __enter__(self) -> Store:
         return self
@@ -227,7 +231,9 @@ class Store:
     def scrub(self) -> None:
         """Remove every byte of what was erased. Raises StoreLocked as `erase` does."""
         with self._write_lock, self._read_lock:
+            self._scrub_failed = True
             database.scrub(self._writer, self.path, self._busy_timeout_s)
+            self._scrub_failed = False
             with sqlite_errors(self._name):
                 images.sweep(self._writer, self.images_folder)
 

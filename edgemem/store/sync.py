@@ -391,9 +391,15 @@ def _erased_before(
 ) -> Versions:
     """The erases of what these versions name, if they were made here before the first sync.
 
-    The receipts of those erases, and the rows of kind "asked", know ids by their hashes alone.
+    The receipts of those erases, and the rows of kind "asked", know ids by their hashes alone. What
+    lives here was stored again after its erase: an import gives the same ids.
     """
     named = {id for version in new for id in version.id.split(BETWEEN)}
+    lives = connection.execute(
+        f"SELECT id FROM memories WHERE id {LISTED} UNION SELECT id FROM turns WHERE id {LISTED}",
+        (as_json(named), as_json(named)),
+    )
+    named -= {row[0] for row in lives}
     hashes = by_receipts(connection, named)
     rows = connection.execute("SELECT id FROM sync_rows WHERE kind = 'asked'")
     asked = {row[0] for row in rows}
