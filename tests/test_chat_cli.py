@@ -95,7 +95,7 @@ def test_where_nothing_can_be_written_a_question_is_answered_and_news_are_refuse
     assert refused.startswith("Error: ") and "cannot be written" in refused
     assert told.startswith("  (not remembered: ") and "cannot be written" in told
     asks_and_tells = Intent("recall", tells=True)
-    monkeypatch.setattr("edgemem.chat.intent", lambda *_, **__: asks_and_tells)
+    monkeypatch.setattr("edgemem.pipeline.plan.intent", lambda *_, **__: asks_and_tells)
     both = chat(f"{ASKED} My dog is called Rex.", code=1)
     assert both.stdout == "" and "cannot be written" in both.stderr
     assert memories(home) == [CAT]
