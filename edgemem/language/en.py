@@ -31,6 +31,7 @@ __all__ = [
     "denied",
     "has_foreign_letter",
     "is_not_to_be_kept",
+    "is_of_another",
     "is_of_listener",
     "is_of_speaker",
     "is_question",
@@ -307,6 +308,8 @@ def _any_of(said: Collection[str]) -> Callable[[str], bool]:
 
 is_of_speaker = _any_of(FIRST_PERSON)
 """Whether a text says I or we."""
+is_of_another = _any_of("he hes him his she shes her hers they theyre them their".split())
+"""Whether a text says he, she or they."""
 is_of_listener = _any_of([*_SECOND_PERSON, "yourself", "ya", "y'all"])
 """Whether a text says you."""
 is_unresolved = _any_of([*_I_AND_MY, *_SECOND_PERSON, "this"])

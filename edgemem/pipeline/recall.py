@@ -498,10 +498,13 @@ def bearing(
 
 
 def _is_own(hit: Hit) -> bool:
-    """Whether a hit tells of the user, or names nobody: "She" may be whom the request is about."""
+    """Whether a hit does not clearly tell of another than the user. "She must not" says of whom in
+    the message before: perhaps of whom the request is about."""
+    told = hit.memory
     if hit.kind == "fact":
-        return "User" in hit.memory
-    return language.is_of_speaker(hit.memory) or not language.proper_names(hit.memory)
+        return "User" in told
+    others = language.is_of_another(told) and not language.leans_back(told)
+    return language.is_of_speaker(told) or not others
 
 
 def _bears(memory: Memory, asked: Sequence[str], hit: Hit) -> bool:
