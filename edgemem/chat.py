@@ -287,7 +287,7 @@ class Chat:
             with suppress(ReferenceError):
                 reply.text = text
             # The model is shown its own words again, not the quotation below them.
-            kept = self._add_turns(plan, turn, answer, stored=bool(remember))
+            kept = self._add_turns(plan, turn, answer)
             if remember and not self.memory.closed:
                 started, text = time.perf_counter(), text if kept else ""
                 changes = self._remember(text, request.said_at, changes, facts=remember != "first")
@@ -295,14 +295,12 @@ class Chat:
                     reply.changes = changes
                     reply.timings["remember_s"] = time.perf_counter() - started
 
-    def _add_turns(self, plan: AnswerPlan, turn: Turn, answer: str, *, stored: bool) -> bool:
-        """Add what was said to the conversation, unless it was neither answered nor stored. Returns
-        False if anything of it was erased."""
+    def _add_turns(self, plan: AnswerPlan, turn: Turn, answer: str) -> bool:
+        """Add what was said to the conversation. Returns False if anything of it was erased."""
         if not self.memory.closed and self._drop_outdated((*plan.hits, *plan.context)):
             return False
         said = Message("assistant", answer, turn.said.timestamp)
-        if answer or stored:
-            self._turns += [turn, Turn(said)] if answer else [turn]
+        self._turns += [turn, Turn(said)] if answer else [turn]
         return True
 
     def _remember(

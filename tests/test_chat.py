@@ -209,12 +209,6 @@ def test_a_message_that_cannot_be_stored_gets_no_answer(chat, memory, fake, monk
     assert fake.prompts == []
 
 
-def test_a_message_that_is_neither_stored_nor_answered_was_not_said(chat):
-    chat.send("My dog is called Rex.", remember=False).close()
-    "".join(chat.send(CAT, remember=False))
-    assert next(turn.said.content for turn in chat._turns) == CAT
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ModelError("out of memory")])
 def test_whatever_stops_the_model_keeps_the_turn(chat, memory, fake, error):
     fake.between = raising(error)
