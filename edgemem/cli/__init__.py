@@ -20,7 +20,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 # Importing a module adds its commands to the group.
-from edgemem.cli import admin, chatting, demo, memories, tools, vault  # noqa: F401
+from edgemem.cli import admin, chatting, demo, importing, memories, tools, vault  # noqa: F401
 from edgemem.cli.output import cli
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ JSON, Mem-Gallery's, and plain chat logs, such as WhatsApp's; and the conversati
 demo` plays. What other chat programs write as JSON is read by `chat_exports`. Knows nothing of
 stores, models or the command line.
 
-`import_ids` gives every message an id that depends on all messages up to it. So an import that was
-stopped, or a log that has grown since, can continue where it ended.
+`import_ids` gives every message an id that depends on all messages up to it. Conversations without
+times have these ids; those with times had them in earlier versions (see `reimport`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SHARES = "[shares a photo: "
 """What stands between a turn of LoCoMo and the caption of its photo."""
 
 IMPORT_ID = "import_id"
-"""The metadata key of a message's id (`import_ids`), by which a second import recognises it."""
+"""The metadata key of a message's id, by which a second import recognises it (see `reimport`)."""
 
 SECONDS_PER_TURN = 5
 """Turns of a session that has one date only are set this far apart, so that their order holds."""

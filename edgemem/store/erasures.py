@@ -13,7 +13,7 @@ import json
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -28,7 +28,7 @@ from edgemem.store.schema import BETWEEN
 if TYPE_CHECKING:
     from edgemem.store.store import Store
 
-__all__ = ["erased_of", "erasures", "last_erasure", "verify", "with_receipt"]
+__all__ = ["erased_of", "erasure_test", "erasures", "last_erasure", "verify", "with_receipt"]
 
 _NOT_LOOKED_THROUGH = ("meta", "erased", "erasures")
 _ID_CHARS = 300  # no id is longer, whether a scope's or imported
@@ -160,6 +160,14 @@ def erased_of(store: Store, ids: Sequence[str]) -> set[str]:
         sql = f"SELECT id FROM sync_rows WHERE kind = 'erased' AND id {LISTED}"
         rows = connection.execute(sql, (as_json(ids),)).fetchall()
         return {row[0] for row in rows} | by_receipts(connection, ids).keys()
+
+
+def erasure_test(store: Store) -> Callable[[str], bool]:
+    """A test like `erased_of` for one id after another, of what was erased until now."""
+    with store.snapshot() as connection:
+        ids = {id for (id,) in connection.execute("SELECT id FROM sync_rows WHERE kind = 'erased'")}
+        hashes = {hash for receipt in _receipts(connection) for hash in receipt.ids}
+    return lambda id: bool(ids or hashes) and (id in ids or _hash(id) in hashes)
 
 
 def by_receipts(connection: sqlite3.Connection, ids: Iterable[str]) -> dict[str, str]:
