@@ -224,6 +224,37 @@ def test_what_is_no_chat_log_says_why(tmp_path: Path, data: bytes, message: str)
     assert message in str(caught.value)
 
 
+NOTES = {
+    "a letter": "Dear Ruth,\n\nThe move went well.\n\nPS: The spare key is with Mrs Dunmore.\n",
+    "a diary": "Rain all day.\nTo do: paint\nFed the cat.\nTo do: a roofer\nSlept.\nWalked.\n",
+    "a diary that begins so": "To do: order boots\nPaul cooked.\nWe walked to the harbour.\n",
+    "front matter": "---\ntitle: Beans\ndate: 2021-04-10\ntags: plot\n---\nPlanted beans.\n",
+}
+
+
+@pytest.mark.parametrize("text", NOTES.values(), ids=NOTES)
+def test_a_letter_or_note_is_refused_instead_of_losing_most_of_it(
+    tmp_path: Path, run: Run, home: Path, text: str
+) -> None:
+    file = write(tmp_path / "note.txt", text)
+    told = run("import", "--no-infer", str(file), code=2).stderr
+    assert "looks like a letter or a note" in told and "`edgemem add - --timestamp TIME <" in told
+    assert "turn" in run("import", "--no-infer", "--format", "chat", str(file)).stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Ada: Hi!\n",
+        "Ada: Hi!\nBo: Hello.\n",
+        "Our chat\n\nAda: Hi!\nBo: Hello.\nWell met.\nAda: Bye.\n",
+        "user: Write a poem.\nassistant: Roses\nare red,\nviolets\nare\nblue.\n",
+    ],
+)
+def test_a_chat_without_times_is_no_note(tmp_path: Path, text: str) -> None:
+    assert len(read_chat_log(write(tmp_path / "log.txt", text)).messages) == text.count(": ")
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"Cannot read .*none\.txt: No such file"):
         read_chat_log(tmp_path / "none.txt")

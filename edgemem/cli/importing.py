@@ -191,7 +191,8 @@ def _import_turns(
 ) -> dict[str, int]:
     from edgemem.pipeline.reimport import imported_turns
 
-    conversations = _conversations(path, shape)
+    sure = click.get_current_context().params["shape"] == "chat"
+    conversations = _conversations(path, shape, sure=sure)
     _note_people(path, [m for _, messages in conversations for m in messages], me)
     found = _recognised(memory, path, conversations, scope, me, again=again)
     wanted: list[list[dict[str, Any]]] = []
@@ -230,7 +231,7 @@ def _import_turns(
     return row
 
 
-def _conversations(path: str, shape: str) -> list[tuple[str, list[dict[str, Any]]]]:
+def _conversations(path: str, shape: str, *, sure: bool) -> list[tuple[str, list[dict[str, Any]]]]:
     """Returns a file's conversations, each with a text that distinguishes it from others."""
     if shape == "locomo":
         return importers.read_locomo(path)
@@ -238,7 +239,7 @@ def _conversations(path: str, shape: str) -> list[tuple[str, list[dict[str, Any]
         return [(Path(path).stem, importers.read_mem_gallery(path))]
     plain = shape == "chat"
     read = importers.read_conversations
-    logs = [importers.read_chat_log(path)] if plain else read(path, shape)
+    logs = [importers.read_chat_log(path, sure=sure)] if plain else read(path, shape)
     if left_out := sum(log.left_out for log in logs):
         why = "notices, media, or no speaker" if plain else "no words, or of a system or a tool"
         unit = "line" if plain else "message"

@@ -25,7 +25,14 @@ from typing import IO, Any, Literal, NamedTuple
 
 from edgemem.errors import InputError
 from edgemem.inputs import shown
-from edgemem.pipeline.chat_exports import ChatLog, Program, conversations, program_of, said_by
+from edgemem.pipeline.chat_exports import (
+    ROLES,
+    ChatLog,
+    Program,
+    conversations,
+    program_of,
+    said_by,
+)
 from edgemem.results import to_utc
 
 __all__ = ["BATCH_TURNS", "FORMS", "IMPORT_ID", "SHARES", "Demo", "Format", "batches"]
@@ -421,7 +428,7 @@ _OTHER_MARKS = re.compile(rf"(?<!: ){_MARK}(?!<)")
 _INVISIBLE = dict.fromkeys(map(ord, "\u200f\u202a\u202c\ufeff")) | {0x202F: " ", 0xA0: " "}
 
 
-def read_chat_log(path: str | Path) -> ChatLog:
+def read_chat_log(path: str | Path, *, sure: bool = False) -> ChatLog:
     """A chat log, one message a line; a line without a head continues the message before it.
 
     Heads: `[2024-05-01 10:00] Name: text`, `2024-05-01 10:00 Name: text`, WhatsApp's
@@ -433,7 +440,8 @@ def read_chat_log(path: str | Path) -> ChatLog:
     forward is taken. If it runs forward in both, the day comes first (with AM or PM the month).
     Whoever is called assistant, AI, bot or model has the role "assistant"; all others "user".
     WhatsApp's own notices are left out: omitted media, deleted messages, missed calls.
-    Raises InputError on a file without any head.
+    Raises InputError on a file without any head; unless sure, also on one that is rather a letter
+    or a note.
     """
     lines = _OTHER_MARKS.sub("", _read_text(path).translate(_INVISIBLE)).splitlines()
     heads = [_DATED.fullmatch(line) for line in lines]
@@ -462,7 +470,27 @@ def read_chat_log(path: str | Path) -> ChatLog:
         raise InputError(
             f"{path} has no line such as `[2024-05-01 10:00] Name: text` or `Name: text`. {FORMS}"
         )
+    if not (dated or sure) and _is_prose(entries, stray):
+        raise InputError(
+            f"{path} looks like a letter or a note, for few of its lines have a speaker. `edgemem "
+            "add - --timestamp TIME < FILE` stores it as one text of that time. If it is a chat, "
+            "give --format chat."
+        )
     return ChatLog(messages, dated, left_out=stray + len(entries) - len(messages))
+
+
+def _is_prose(entries: Sequence[_Entry], stray: int) -> bool:
+    """Whether lines such as `Name: text` are no messages: "PS: …", "To do: …", or front matter.
+
+    stray: how many lines stand before the first of them.
+    """
+    names = {(entry.name or "").casefold() for entry in entries}
+    if "user" in names and len(names & ROLES) > 1:
+        return False  # with a model, which says much in one message
+    heads = len(entries)
+    others = stray + sum(bool(line.strip()) for entry in entries for line in entry.lines[1:])
+    once = len(names) == heads
+    return stray >= heads or (once and heads > 2) or ((once or len(names) == 1) and others >= heads)
 
 
 class _Entry(NamedTuple):
