@@ -116,6 +116,28 @@ def test_lines_are_read_with_all_that_they_say(tmp_path: Path) -> None:
     assert two.valid_from is None and two.metadata == {}
 
 
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("wrapped", [True, False], ids=["get_all", "list"])
+def test_what_mem0_itself_returns_is_read(
+    tmp_path: Path, wrapped: bool, indent: int | None
+) -> None:
+    rows = [
+        {"id": "a", "memory": "I live in Oslo", "hash": "x", "metadata": None, "user_id": "ana",
+         "created_at": "2021-09-01T09:00:00-07:00", "updated_at": None},
+        {"id": "b", "memory": "I have a cat", "user_id": "ana"},
+    ]  # fmt: skip
+    file = tmp_path / "mem0.json"
+    file.write_text(json.dumps({"results": rows} if wrapped else rows, indent=indent))
+    assert detect_format(file) == "memories"
+    found = read_foreign(file, NOBODY)
+    assert [item.memory for item in found] == ["I live in Oslo", "I have a cat"]
+    each = lines(tmp_path / "a.jsonl", rows)
+    assert [item.id for item in found] == [item.id for item in read_foreign(each, NOBODY)]
+    file.write_text(json.dumps({"results": [rows[0], 5]} if wrapped else [rows[0], 5]))
+    with pytest.raises(InputError, match=r"memory 2 of .* it is no JSON object"):
+        read_foreign(file, NOBODY)
+
+
 @pytest.mark.parametrize(
     ("row", "told"),
     [
@@ -256,6 +278,7 @@ def test_the_command_takes_folders_and_lines(run: Run, tmp_path: Path) -> None:
     for user, text in (("bo", "I live in Oslo"), ("ana", "I have a cat"), ("cy", "I play the")):
         assert text in run("list", "--user-id", user).stdout
     again = run("import", *paths, "--user-id", "cy")
+    assert "faiss: 1 memory of the user_id in the file (bo); --user-id cy is for" in again.stderr
     assert again.stderr.count("0 memories imported, 1 were there already") == 3
     (tmp_path / "empty").mkdir()
     assert "neither chroma.sqlite3" in run("import", str(tmp_path / "empty"), code=2).stderr

@@ -97,7 +97,7 @@ def import_files(
             if found == "edgemem":
                 row = _import_export(memory, path)
             elif found == "memories":
-                row = _import_memories(memory, path, scope)
+                row = _import_memories(memory, path, scope, given["user_id"])
             else:
                 row = _import_turns(memory, path, found, scope, me, infer=not no_infer, again=again)
             rows.append({"file": path, "format": found, **row})
@@ -157,11 +157,20 @@ def _import_export(memory: Memory, path: str) -> dict[str, int]:
     return {"imported": new, "skipped": total - new, "memories": 0, "pending": 0}
 
 
-def _import_memories(memory: Memory, path: str, scope: Mapping[str, Any]) -> dict[str, int]:
+def _import_memories(
+    memory: Memory, path: str, scope: Mapping[str, Any], user_id: str | None
+) -> dict[str, int]:
+    """user_id: as the command was given it."""
     from edgemem.pipeline.foreign import import_foreign, read_foreign
     from edgemem.store.erasures import erased_of
 
     items = read_foreign(path, Scope(**scope))
+    own = [item.scope.user_id for item in items if item.scope.user_id not in (None, user_id)]
+    if own and user_id is not None:
+        ui.note(
+            f"{path}: {ui.plural(len(own), 'memory')} of the user_id in the file "
+            f"({_listed({*filter(None, own)})}); --user-id {user_id} is for those without one."
+        )
     ids = [item.id for item in items]
     erased = erased_of(memory.store, ids) - memory.store.get(ids, include_deleted=True).keys()
     if gone := sum(id in erased for id in ids):

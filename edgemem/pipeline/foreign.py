@@ -1,18 +1,19 @@
 """Imports the memories of another program, with the vectors that it made.
 
-Knows three shapes: JSON Lines of memories, mem0's FAISS folder, and Chroma's folder, of which only
-the texts are taken. A Python pickle is never read, as reading one can run code. So the vectors of
-Chroma, of mem0's Qdrant folder and of LangChain's FAISS must come as JSON Lines, which the program
-that owns them can write.
+Knows three shapes: memories as JSON, in lines or in a list, mem0's FAISS folder, and Chroma's
+folder, of which only the texts are taken. A Python pickle is never read, as reading one can run
+code. So the vectors of Chroma, of mem0's Qdrant folder and of LangChain's FAISS must come as JSON,
+which the program that owns them can write.
 """
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,14 +46,15 @@ _KNOWN = {*_TEXTS, *_SCOPE, "id", "vector", "metadata", "created_at", "updated_a
 def read_foreign(path: str | Path, scope: Scope) -> list[NewMemory]:
     """The memories of another program, as facts with its vectors: (1, d), or (0, 0) for none.
 
-    path: JSON Lines `{"memory": …, "vector"?: […], "id"?, "user_id"?, "agent_id"?, "run_id"?,
-    "created_at"?, "metadata"?}` (mem0's results, with a vector); a folder of mem0's FAISS
-    (NAME.faiss, flat, and NAME.json); a folder of Chroma, without vectors.
+    path: `{"memory": …, "vector"?: […], "id"?, "user_id"?, "agent_id"?, "run_id"?, "created_at"?,
+    "metadata"?}` in each line, in a JSON list, or in mem0's `{"results": […]}`; a folder of mem0's
+    FAISS (NAME.faiss, flat, and NAME.json); a folder of Chroma, without vectors.
     scope: gives the ids that a memory lacks. Raises InputError on anything else, naming the place,
     and on vectors of several dimensions.
     """
     path = Path(path)
-    found = list(_folder(path, scope) if path.is_dir() else _lines(path, scope))
+    rows = _folder(path) if path.is_dir() else _rows(path)
+    found = [_memory(*row, scope) for row in rows]
     sizes = {item.vectors.shape[1] for item in found if len(item.vectors)}
     if len(sizes) > 1:
         raise InputError(
@@ -120,7 +122,16 @@ def _in_our_space(
 # -- files and folders -----------------------------------------------------------------------
 
 
-def _memory(id: object, row: Any, vector: Any, scope: Scope, where: str) -> NewMemory:
+class _Row(NamedTuple):
+    """A memory as another program has it, unchecked."""
+
+    id: object
+    held: Any
+    vector: Any
+    where: str
+
+
+def _memory(id: object, row: Any, vector: Any, where: str, scope: Scope) -> NewMemory:
     """A memory of another program, checked. row: its text, scope, time and metadata."""
     try:
         if not isinstance(row, dict):
@@ -147,25 +158,36 @@ def _memory(id: object, row: Any, vector: Any, scope: Scope, where: str) -> NewM
         raise InputError(f"{where} cannot be stored: {exc}") from exc
 
 
-def _lines(path: Path, scope: Scope) -> Iterator[NewMemory]:
-    for number, line in enumerate(_read(path).splitlines(), 1):
-        if line.strip():
-            row = parsed(line, where := f"line {number} of {path}")
-            given = row if isinstance(row, dict) else {}
-            id = given.get("id") or given.get("memory")
-            yield _memory(id, row, given.get("vector"), scope, where)
+def _rows(path: Path) -> Iterator[_Row]:
+    data = _read(path)
+    try:
+        whole = json.loads(data)
+    except (ValueError, RecursionError):
+        rows = [
+            (where := f"line {number} of {path}", parsed(line, where))
+            for number, line in enumerate(data.splitlines(), 1)
+            if line.strip()
+        ]
+    else:
+        held = whole["results"] if isinstance(whole, dict) and "results" in whole else whole
+        listed = held if isinstance(held, list) else [held]
+        rows = [(f"memory {number} of {path}", row) for number, row in enumerate(listed, 1)]
+    for where, row in rows:
+        found = row if isinstance(row, dict) else {}
+        yield _Row(found.get("id") or found.get("memory"), row, found.get("vector"), where)
 
 
-def _folder(path: Path, scope: Scope) -> Iterator[NewMemory]:
+def _folder(path: Path) -> Iterator[_Row]:
     if (file := path / "chroma.sqlite3").is_file():
         for (collection, id), record in chroma_records(file).items():
             if any(name in record for name in _TEXTS):  # some are vectors without a text
-                yield _memory([collection, id], record, None, scope, f"{id!r} of {file}")
+                yield _Row([collection, id], record, None, f"{id!r} of {file}")
         return
     indexes = sorted(file for file in path.glob("*.faiss") if file.with_suffix(".json").is_file())
     if not indexes:
         raise InputError(
-            f"{path} has neither chroma.sqlite3 nor a NAME.faiss beside its NAME.json. Python "
+            f"{path} has neither chroma.sqlite3 nor a NAME.faiss beside its NAME.json. Notes are "
+            "stored one by one: `edgemem add - --timestamp TIME < FILE`. Python "
             "pickles (Qdrant's storage.sqlite, an index.pkl) are not read, for they can run code: "
             'let the program that owns them write lines of JSON, {"memory": TEXT, "vector": '
             "[NUMBERS]}, and import that file"
@@ -179,7 +201,7 @@ def _folder(path: Path, scope: Scope) -> Iterator[NewMemory]:
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as exc:
             raise InputError(f"{docs} does not fit {index} ({exc!r}); copy both again") from exc
         for id, row, vector in rows:
-            yield _memory(id, row, vector, scope, f"{id!r} of {docs}")
+            yield _Row(id, row, vector, f"{id!r} of {docs}")
 
 
 def _flat(file: Path) -> Vectors:

@@ -44,7 +44,8 @@ FORMS = (
     "Give a chat log with lines such as `[2024-05-01 10:00] Name: text`, `Name: text` or "
     "WhatsApp's (also in its .zip); the conversations.json of ChatGPT or Claude; Telegram's "
     'result.json; OpenAI\'s {"messages": [{"role", "content"}]}, or lines of it; LoCoMo\'s or '
-    'Mem-Gallery\'s JSON; lines of {"memory": TEXT}; or an export of edgemem.'
+    'Mem-Gallery\'s JSON; lines of {"memory": TEXT}, a list of it, or '
+    'mem0\'s {"results": […]}; or an export of edgemem.'
 )
 """The forms that are read, for errors."""
 
@@ -125,6 +126,10 @@ def detect_format(path: str | Path) -> Format:
             row = json.loads(text) if text[0] in "{[" else None
         except (ValueError, RecursionError):
             return "chat"  # such as one that begins with "[2024-05-01 10:00]"
+    if isinstance(row, Mapping) and isinstance(results := row.get("results"), list):
+        row = results  # of mem0
+        if not results:
+            return "memories"
     if isinstance(row, list):
         row = row[0] if row else None
     if not isinstance(row, Mapping):
