@@ -350,6 +350,9 @@ def written(tmp_path: Path, *texts: str) -> list[str]:
         "Du hast diese Nachricht gelöscht",
         "Missed voice call",
         "null",
+        "This message was deleted by admin Tom",
+        "Diese Nachricht wurde von Admin Tom gelöscht.",
+        "Waiting for this message. This may take a while.",
     ],
 )
 def test_what_whatsapp_itself_says_is_left_out(tmp_path: Path, text: str) -> None:
@@ -362,6 +365,8 @@ def test_what_whatsapp_itself_says_is_left_out(tmp_path: Path, text: str) -> Non
         "I missed a voice call",
         "This message was deleted by whom?",
         "the value is null",
+        "I am waiting for this message",
+        'He said "soon": and left',
         "NULL",
         "I <3 you",
         "<br>",
@@ -385,11 +390,51 @@ def test_what_a_person_says_about_it_is_kept(tmp_path: Path, text: str) -> None:
         ("IMG-20231224-WA0001.jpg (file attached)\nOur boat", "Our boat"),
         ("<Media omitted>\nOur boat", "Our boat"),
         ("\u200ePOLL:\nLunch?\n\u200eOPTION: Pizza (\u200e2 votes)",
-         "Lunch?\nOPTION: Pizza (2 votes)"),
+         "Lunch?\nOPTION: Pizza"),
+        ("POLL:\nLunch?\nOPTION: Pizza (2 votes)", "Lunch?\nOPTION: Pizza"),
     ],
 )  # fmt: skip
 def test_what_whatsapp_adds_to_a_message_is_cut_off(tmp_path: Path, text: str, kept: str) -> None:
     assert written(tmp_path, text) == [kept]
+
+
+@pytest.mark.parametrize("name", ['"Brandts: family"', "“Brandts: family”", "„Brandts: Familie“"])
+def test_a_group_whose_name_has_a_colon_is_no_person(tmp_path: Path, name: str) -> None:
+    text = f"1/1/24, 9:00 AM - Ruth created group {name}\n1/1/24, 9:01 AM - Ruth: Hello\n"
+    log = read_chat_log(saved(tmp_path / "_chat.txt", text))
+    assert [m["name"] for m in log.messages] == ["Ruth"] and log.left_out == 1
+
+
+def test_chatgpts_citations_are_cut_off(tmp_path: Path) -> None:
+    one = chatgpt()
+    marked = "A sloop \ue200cite\ue202turn0search1\ue201 has one mast【4†source】."
+    one["mapping"]["g"] = node("f", "assistant", marked, time=1714557605)
+    file = saved(tmp_path / "conversations.json", [one])
+    assert told(file)[1][2] == "A sloop has one mast."
+
+
+@pytest.mark.usefixtures("home")
+def test_a_file_that_was_cut_off_is_called_so_and_the_other_files_are_named(
+    tmp_path: Path, run: Run
+) -> None:
+    cut = saved(tmp_path / "conversations.json", json.dumps([chatgpt()])[:400])
+    log, wrong = saved(tmp_path / "_chat.txt", LOG), saved(tmp_path / "w.json", {"mapping": []})
+    told = run("import", "--no-infer", str(log), str(cut), code=2).stderr
+    assert "begins as JSON, but is not" in told and "It may have been cut off" in told
+    assert f"Not imported, because another FILE is refused: {log}." in told
+    assert "There is no store" in run("list", code=1).stderr
+    other = saved(tmp_path / "other.txt", LOG)
+    told = run("import", "--no-infer", str(log), str(wrong), str(other), code=2).stderr
+    assert "1 turn imported" in told
+    assert f"Not read, because another FILE is refused: {other}." in told
+
+
+@pytest.mark.usefixtures("home")
+def test_a_folder_of_notes_gets_no_advice_about_vectors(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "notes" / "2021").mkdir(parents=True)
+    saved(tmp_path / "notes" / "2021" / "garden.md", "Dug.")
+    told = run("import", str(tmp_path / "notes"), code=2).stderr
+    assert "is a folder of texts, such as garden.md" in told and "chroma" not in told
 
 
 # -- the command -----------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from memorykit import quick
 
+from edgemem import Memory
 from edgemem.pipeline.importers import import_ids, read_chat_log
 from edgemem.pipeline.reimport import Found, Imported, Said, recognised
 
@@ -175,6 +176,26 @@ def test_a_store_of_an_earlier_version_is_not_doubled(
     with quick(home / "memory.db") as memory:
         memory.add(messages, user_id="default", infer=False, imported=True)
     assert imported(run, file, lines)["skipped"] == len(lines)
+
+
+@pytest.mark.models
+def test_what_is_a_notice_since_then_changes_no_id_of_an_earlier_version(
+    tmp_path: Path, run: Run, home: Path
+) -> None:
+    notice = ("2024-05-02 08:00", "Tom", "This message was deleted by admin Eva")
+    file = tmp_path / "a.txt"
+    file.write_text(log([notice, *CHAT]))
+    log_now = read_chat_log(file)
+    before = [message for message, _ in log_now.former]
+    assert len(before) == len(log_now.messages) + 1
+    for message, id in zip(before, import_ids(before, seed=""), strict=True):
+        message["metadata"]["import_id"] = id
+    with Memory(home / "memory.db") as memory:
+        memory.add(before, user_id="default", infer=False, imported=True)
+    run("erase", "--matching", "Gareth", "--yes")
+    row = imported(run, file, [notice, *CHAT])
+    assert (row["imported"], row["skipped"]) == (0, len(CHAT) - 1)
+    assert "1 turn left out that you erased" in row["told"]
 
 
 # -- --me and --again --------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from edgemem.cli import output as ui
 from edgemem.config import load_settings
 from edgemem.errors import EdgememError, InputError, StoreFull, StoreLocked
 from edgemem.pipeline import importers
+from edgemem.pipeline.chat_exports import ChatLog
 from edgemem.pipeline.importers import IMPORT_ID
 from edgemem.results import Scope, to_utc
 
@@ -80,7 +81,10 @@ def import_files(
         _copy_stdin()
     if pipe := next((path for path in paths if Path(path).is_fifo()), None):
         raise click.UsageError(f"{pipe} is a pipe, which can be read only once; pipe it into -.")
-    shapes = [importers.detect_format(path) if shape == "auto" else shape for path in paths]
+    shapes: list[str] = []
+    with _if_refused(paths, shapes, "imported"):
+        for path in paths:
+            shapes.append(importers.detect_format(path) if shape == "auto" else shape)
     given = click.get_current_context().params
     if "edgemem" in shapes and (no_infer or any(given[key] is not None for key in ("me", *scope))):
         raise click.UsageError(
@@ -92,7 +96,7 @@ def import_files(
         path = next(path for path, found in zip(paths, shapes, strict=True) if found in others)
         raise click.UsageError(f"{path} holds no conversation, which --again takes. Leave it out.")
     rows: list[dict[str, Any]] = []
-    with ui.open_memory(db, settings, create=True) as memory, _if_refused(paths, rows):
+    with ui.open_memory(db, settings, create=True) as memory, _if_refused(paths, rows, "read"):
         for path, found in zip(paths, shapes, strict=True):
             if found == "edgemem":
                 row = _import_export(memory, path)
@@ -202,16 +206,16 @@ def _import_turns(
 
     sure = click.get_current_context().params["shape"] == "chat"
     conversations = _conversations(path, shape, sure=sure)
-    _note_people(path, [m for _, messages in conversations for m in messages], me)
+    _note_people(path, [m for _, log in conversations for m in log.messages], me)
     found = _recognised(memory, path, conversations, scope, me, again=again)
     wanted: list[list[dict[str, Any]]] = []
     done = 0
-    for (_, messages), known in zip(conversations, found, strict=True):
+    for (_, log), known in zip(conversations, found, strict=True):
         old = {one.import_id for one in known if one.turn is not None}
         gone = {one.import_id for one in known if one.erased}
         done += len(old)
         # Batches are formed before stored turns are left out, so every import has the same pairs.
-        for batch in importers.batches(_marked(messages, known, me), infer=infer):
+        for batch in importers.batches(_marked(log.messages, known, me), infer=infer):
             left = [m for m in batch if m["metadata"][IMPORT_ID] not in old | gone]
             if left:
                 wanted.append(left)
@@ -240,12 +244,22 @@ def _import_turns(
     return row
 
 
-def _conversations(path: str, shape: str, *, sure: bool) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Returns a file's conversations, each with a text that distinguishes it from others."""
-    if shape == "locomo":
-        return importers.read_locomo(path)
-    if shape == "mem-gallery":
-        return [(Path(path).stem, importers.read_mem_gallery(path))]
+def _conversations(path: str, shape: str, *, sure: bool) -> list[tuple[str, ChatLog]]:
+    """Returns a file's conversations, each with a text that distinguishes it from others.
+
+    sure: whether the file is a chat for sure. The text is empty if times distinguish the messages.
+    """
+    if shape in ("locomo", "mem-gallery"):
+        gallery = shape == "mem-gallery"
+        samples = (
+            [(Path(path).stem, importers.read_mem_gallery(path))]
+            if gallery
+            else importers.read_locomo(path)
+        )
+        return [
+            (name, ChatLog(messages, True, 0, [(message, True) for message in messages]))
+            for name, messages in samples
+        ]
     plain = shape == "chat"
     read = importers.read_conversations
     logs = [importers.read_chat_log(path, sure=sure)] if plain else read(path, shape)
@@ -257,15 +271,14 @@ def _conversations(path: str, shape: str, *, sure: bool) -> list[tuple[str, list
     logs.sort(key=lambda log: (log.messages or [{}])[0].get("timestamp") or "")
     # Logs without times may begin alike ("hi"), so only their whole texts differ for sure.
     return [
-        ("" if log.dated else "\n".join(m["content"] for m in log.messages), log.messages)
-        for log in logs
+        ("" if log.dated else "\n".join(m["content"] for m, _ in log.former), log) for log in logs
     ]
 
 
 def _recognised(
     memory: Memory,
     path: str,
-    conversations: Sequence[tuple[str, list[dict[str, Any]]]],
+    conversations: Sequence[tuple[str, ChatLog]],
     scope: Mapping[str, Any],
     me: str | None,
     *,
@@ -274,7 +287,7 @@ def _recognised(
     """Returns what is known of each message of each conversation, and tells what is unexpected."""
     from edgemem.pipeline import reimport
 
-    said = [one for seed, messages in conversations for one in _said(messages, seed=seed, me=me)]
+    said = [one for seed, log in conversations for one in _said(log, seed=seed, me=me)]
     is_erased = reimport.erased_before(memory, scope)
     found = reimport.recognised(
         said, reimport.imported_turns(memory, scope), is_erased, again=again
@@ -307,20 +320,21 @@ def _recognised(
             "exported in another time zone; new turns get the times of the zone before."
         )
     rest = iter(found)
-    return [[next(rest) for _ in messages] for _, messages in conversations]
+    return [[next(rest) for _ in log.messages] for _, log in conversations]
 
 
-def _said(messages: Sequence[dict[str, Any]], *, seed: str, me: str | None) -> Iterator[Said]:
+def _said(log: ChatLog, *, seed: str, me: str | None) -> Iterator[Said]:
     """Yields the messages of a conversation as `reimport` takes them."""
     from edgemem.pipeline.reimport import Said
 
-    former = [importers.import_ids(messages, seed=seed)]
-    former.append(importers.import_ids(messages, seed=seed, either_order=True))
-    for message, *ids in zip(messages, *former, strict=True):
+    before = [message for message, _ in log.former]
+    former = [importers.import_ids(before, seed=seed, either_order=way) for way in (False, True)]
+    ids = (ids for (_, kept), *ids in zip(log.former, *former, strict=True) if kept)
+    for message, its in zip(log.messages, ids, strict=True):
         # With a seed, messages have no times, or those that an importer made up.
         time = None if seed else message.get("timestamp")
-        said = message["role"], message.get("name"), time, message["content"]
-        yield Said(*said, ids, is_user=_is_called(message, me))
+        told = message["role"], message.get("name"), time, message["content"]
+        yield Said(*told, its, is_user=_is_called(message, me))
 
 
 def _marked(
@@ -360,14 +374,19 @@ def _listed(names: Set[str]) -> str:
 
 
 @contextmanager
-def _if_refused(paths: Sequence[str], done: Sequence[Mapping[str, Any]]) -> Iterator[None]:
-    """Tells which files are not read because one before them is refused. done: a row for each file
-    that was imported."""
+def _if_refused(paths: Sequence[str], done: Sequence[object], what: str) -> Iterator[None]:
+    """Tells what becomes of a command's other files if one is refused.
+
+    done: one for each file before it. what: "read" if these are stored, else "imported".
+    """
     try:
         yield
     except InputError:
-        if left := paths[len(done) + 1 :]:
-            ui.note(f"Not read, because of the file before: {', '.join(map(str, left))}.")
+        left = paths[len(done) + 1 :] if what == "read" else (
+            path for n, path in enumerate(paths) if n != len(done)
+        )  # fmt: skip
+        if told := ", ".join(map(str, left)):
+            ui.note(f"Not {what}, because another FILE is refused: {told}.")
         raise
 
 

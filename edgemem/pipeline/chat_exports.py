@@ -9,6 +9,7 @@ facts are taken from what a model said. People in Telegram are named, as in a ch
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -18,6 +19,7 @@ from edgemem.inputs import MAX_ID_CHARS, shown
 from edgemem.results import to_utc
 
 __all__ = ["ROLES", "ChatLog", "Program", "conversations", "program_of", "said_by"]
+__all__ += ["without_marks"]
 
 Program = Literal["chatgpt", "claude", "telegram", "openai"]
 _ASSISTANTS = {"assistant", "ai", "bot", "model"}
@@ -28,12 +30,17 @@ _TITLE_CHARS = 200
 
 @dataclass(frozen=True)
 class ChatLog:
-    """One conversation. dated: whether its messages have times. left_out: how many notices, omitted
-    media, and lines or messages without words or a speaker were dropped."""
+    """One conversation.
+
+    dated: whether its messages have times. left_out: how many notices, omitted media, and lines or
+    messages without words or a speaker were dropped. former: the messages as earlier versions read
+    them, of which their former ids are made, and whether each is still one of `messages`.
+    """
 
     messages: list[dict[str, Any]]
     dated: bool
     left_out: int
+    former: list[tuple[dict[str, Any], bool]]
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,17 @@ class _Said:
     text: str
     time: object
     name: object = None
+
+
+def without_marks(text: str) -> str:
+    """A text without what a program adds: ChatGPT's citations, and the votes of WhatsApp's polls,
+    whose number changes from one export to the next."""
+    return _POLL.sub("", _VOTES.sub(r"\1", _CITED.sub("", text))).strip()
+
+
+_CITED = re.compile(r" ?(?:\ue200[^\ue201]*\ue201|【[^【】\n]{0,40}†[^【】\n]{0,99}】)")
+_POLL = re.compile(r"\APOLL:\n")
+_VOTES = re.compile(r"^(OPTION: .*) \(\d+ [^()\n]{1,20}\)$", re.M)
 
 
 def said_by(name: str, content: str, time: str | None) -> dict[str, Any]:
@@ -99,19 +117,23 @@ def _log(said: Sequence[_Said], row: Mapping[str, Any], where: str) -> ChatLog:
     about = {"conversation": _storable(title)[:_TITLE_CHARS]} if isinstance(title, str) else {}
     time = _time(row.get("create_time") or row.get("created_at"), where)
     messages: list[dict[str, Any]] = []
-    left_out = 0
+    former: list[tuple[dict[str, Any], bool]] = []
     for one in said:
         time = _time(one.time, where) or time
-        text, name = _storable(one.text).strip(), one.name
-        if one.role not in ("user", "assistant") or not text:
-            left_out += 1
+        before, name = _storable(one.text).strip(), one.name
+        if one.role not in ("user", "assistant") or not before:
             continue
         # A model with a name would be taken for a person.
         named = isinstance(name, str) and name.strip() and one.role == "user"
         speaker = _storable(str(name if named else one.role)).strip()
-        message = said_by(speaker[:MAX_ID_CHARS], text, time)
-        messages.append({**message, "metadata": message.get("metadata", {}) | about})
-    return ChatLog(messages, all("timestamp" in message for message in messages), left_out)
+        message = said_by(speaker[:MAX_ID_CHARS], before, time)
+        text = without_marks(before)
+        former.append((message, bool(text)))
+        if text:
+            metadata = message.get("metadata", {}) | about
+            messages.append({**message, "content": text, "metadata": metadata})
+    dated = all("timestamp" in message for message in messages)
+    return ChatLog(messages, dated, len(said) - len(messages), former)
 
 
 def _time(value: object, where: str) -> str | None:

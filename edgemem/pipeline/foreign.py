@@ -39,6 +39,7 @@ __all__ = ["import_foreign", "read_foreign"]
 Vectors = NDArray[np.float32]
 _ROWS = 500  # memories stored in one transaction
 _TEXTS = ("memory", "data", "chroma:document")  # in JSON Lines, in mem0, in Chroma
+_NOTES = (".md", ".txt")
 _SCOPE = ("user_id", "agent_id", "run_id")
 _KNOWN = {*_TEXTS, *_SCOPE, "id", "vector", "metadata", "created_at", "updated_at", "hash"}
 
@@ -184,10 +185,14 @@ def _folder(path: Path) -> Iterator[_Row]:
                 yield _Row([collection, id], record, None, f"{id!r} of {file}")
         return
     indexes = sorted(file for file in path.glob("*.faiss") if file.with_suffix(".json").is_file())
+    if not indexes and (notes := [file for end in _NOTES for file in path.rglob(f"*{end}")]):
+        raise InputError(
+            f"{path} is a folder of texts, such as {notes[0].name}. Import each chat by its own "
+            "file; `edgemem add - --timestamp TIME < FILE` stores a note as one text of that time"
+        )
     if not indexes:
         raise InputError(
-            f"{path} has neither chroma.sqlite3 nor a NAME.faiss beside its NAME.json. Notes are "
-            "stored one by one: `edgemem add - --timestamp TIME < FILE`. Python "
+            f"{path} has neither chroma.sqlite3 nor a NAME.faiss beside its NAME.json. Python "
             "pickles (Qdrant's storage.sqlite, an index.pkl) are not read, for they can run code: "
             'let the program that owns them write lines of JSON, {"memory": TEXT, "vector": '
             "[NUMBERS]}, and import that file"

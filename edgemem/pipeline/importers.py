@@ -32,6 +32,7 @@ from edgemem.pipeline.chat_exports import (
     conversations,
     program_of,
     said_by,
+    without_marks,
 )
 from edgemem.results import to_utc
 
@@ -124,7 +125,12 @@ def detect_format(path: str | Path) -> Format:
             return "edgemem"
         try:
             row = json.loads(text) if text[0] in "{[" else None
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError) as exc:
+            if _BEGINS_AS_JSON.match(text):
+                raise InputError(
+                    f"{path} begins as JSON, but is not: {exc}. It may have been cut off; export "
+                    "or copy it again."
+                ) from exc
             return "chat"  # such as one that begins with "[2024-05-01 10:00]"
     if isinstance(row, Mapping) and isinstance(results := row.get("results"), list):
         row = results  # of mem0
@@ -147,6 +153,7 @@ def detect_format(path: str | Path) -> Format:
     raise InputError(f"{path} is JSON of no form that is read. {FORMS}")
 
 
+_BEGINS_AS_JSON = re.compile(r'\[?\s*\{\s*"')
 _EXPORTED = ("sealed", "turn", "memory", "history", "pending", "relation", "never_send", "image")
 
 
@@ -422,6 +429,14 @@ _NOTICE = re.compile(
         |berichten\ en\ gesprekken\ zijn\ end-to-end\ versleuteld)\b.*""",
     re.X | re.I,
 )
+_LATER_NOTICE = re.compile(
+    r"""this\ message\ was\ deleted\ by\ admin\b.{0,99}
+    | you\ deleted\ this\ message\ as\ admin
+    | diese\ nachricht\ wurde\ von\ admin\ .{1,99}\ gelöscht\.?
+    | waiting\ for\ this\ message(?:\.\ this\ may\ take\ a\ while)?\.?
+    | warten\ auf\ diese\ nachricht\b.{0,99}""",
+    re.X | re.I,
+)
 _EDITED = re.compile(
     r"<(?=[^<>]*\b(?:message|nachricht|mensaje|messaggio|mensagem|bericht)\b)"
     r"[^<>]*\b(?:edited|bearbeitet|editó|editad[oa]|modificato|modifié|bewerkt)\b[^<>]*>",
@@ -466,11 +481,12 @@ def read_chat_log(path: str | Path, *, sure: bool = False) -> ChatLog:
             entries[-1].lines.append(line)
         elif line.strip():
             stray += 1
-    messages = [
-        said_by(entry.name, content, entry.time)
-        for entry in entries
-        if entry.name is not None and (content := _written(entry.lines))
-    ]
+    messages, former = [], []
+    for entry in entries:
+        if entry.name is not None and (before := _written(entry.lines)):
+            text = "" if _is_notice(entry.name, before) else without_marks(before)
+            former.append((said_by(entry.name, before, entry.time), bool(text)))
+            messages += [said_by(entry.name, text, entry.time)] if text else []
     if not messages:
         raise InputError(
             f"{path} has no line such as `[2024-05-01 10:00] Name: text` or `Name: text`. {FORMS}"
@@ -481,7 +497,7 @@ def read_chat_log(path: str | Path, *, sure: bool = False) -> ChatLog:
             "add - --timestamp TIME < FILE` stores it as one text of that time. If it is a chat, "
             "give --format chat."
         )
-    return ChatLog(messages, dated, left_out=stray + len(entries) - len(messages))
+    return ChatLog(messages, dated, stray + len(entries) - len(messages), former)
 
 
 def _is_prose(entries: Sequence[_Entry], stray: int) -> bool:
@@ -523,6 +539,17 @@ def _written(lines: Sequence[str]) -> str:
     if len(last) < 100 and (marked or _EDITED.fullmatch(bracket + last)):
         text = before
     return text.replace(_MARK, "").strip()
+
+
+def _is_notice(name: str, text: str) -> bool:
+    """Whether a message is a notice that earlier versions read as a message.
+
+    A colon within quotation marks, as in `Ruth created group "Brandts: family"`, ends no name.
+    """
+    quotes = (('"', '"'), ("“", "”"), ("„", "“"), ("«", "»"))
+    cut = any((a in name.rpartition(b)[2] if a != b else name.count(a) % 2) and b in text
+              for a, b in quotes)  # fmt: skip
+    return cut or _LATER_NOTICE.fullmatch(text) is not None
 
 
 def _form(head: re.Match[str]) -> tuple[bool, bool]:

@@ -19,6 +19,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgemem.inputs import time_of
+from edgemem.pipeline.chat_exports import without_marks
 from edgemem.pipeline.importers import IMPORT_ID
 from edgemem.pipeline.ingest import imported_id
 from edgemem.results import Scope
@@ -92,7 +93,12 @@ def imported_turns(memory: Memory, scope: Mapping[str, Any]) -> list[Imported]:
             break
         import_id = row["metadata"].get(IMPORT_ID)
         if isinstance(import_id, str) and all(row[key] == value for key, value in scope.items()):
-            told = row["role"], row["name"], _minute(row["timestamp"]), row["content"]
+            told = (
+                row["role"],
+                row["name"],
+                _minute(row["timestamp"]),
+                without_marks(row["content"]),
+            )
             found.append(Imported(row["id"], import_id, *told))
     return found
 
