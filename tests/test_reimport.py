@@ -57,6 +57,9 @@ NEWER: dict[str, list[Line]] = {
     "eight hours earlier, and an old message was deleted": later(CHAT[1:], -480),
 }
 
+# Former ids depend on how a time was written.
+AS_WRITTEN = {name: lines for name, lines in NEWER.items() if name != "with seconds"}
+
 
 def imported(run: Run, file: Path, lines: Sequence[Line], *options: str) -> dict[str, Any]:
     file.write_text(log(lines), encoding="utf-8")
@@ -179,6 +182,26 @@ def test_a_store_of_an_earlier_version_is_not_doubled(
 
 
 @pytest.mark.models
+@pytest.mark.parametrize("me", [(), ("--me", "Eva")], ids=["", "me"])
+@pytest.mark.parametrize("lines", AS_WRITTEN.values(), ids=AS_WRITTEN)
+def test_what_was_erased_from_a_store_of_an_earlier_version_stays_erased(
+    tmp_path: Path, run: Run, home: Path, lines: list[Line], me: tuple[str, ...]
+) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text(log(CHAT))
+    messages = read_chat_log(file).messages
+    for message, id in zip(messages, import_ids(messages, seed=""), strict=True):
+        message["metadata"]["import_id"] = id
+        if me and message["name"] == "Eva":
+            del message["name"]
+    with Memory(home / "memory.db") as memory:
+        memory.add(messages, user_id="default", infer=False, imported=True)
+    run("erase", "--matching", "Gareth", "--yes")
+    row = imported(run, file, lines, *me)
+    assert "1 turn left out that you erased" in row["told"]
+
+
+@pytest.mark.models
 def test_what_is_a_notice_since_then_changes_no_id_of_an_earlier_version(
     tmp_path: Path, run: Run, home: Path
 ) -> None:
@@ -265,10 +288,13 @@ def as_said(chat: Sequence[tuple[int, str, str]], names: dict[str, str]) -> list
 def stored(said: Sequence[Said], found: Sequence[Found]) -> list[Imported]:
     times = [datetime.fromisoformat(one.time or "").astimezone() for one in said]
     return [
-        Imported(one.import_id, one.import_id, of.role, of.name, int(t.timestamp() // 60), of.text)
-        for of, one, t in zip(said, found, times, strict=True)
+        Imported(
+            one.import_id, one.import_id, of.role, of.name, int(time.timestamp() // 60), of.text,
+            time.isoformat(),
+        )
+        for of, one, time in zip(said, found, times, strict=True)
         if one.turn is None and not one.erased
-    ]
+    ]  # fmt: skip
 
 
 @given(st.lists(said_at, max_size=12), st.data())

@@ -14,13 +14,13 @@ import hashlib
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgemem.inputs import time_of
 from edgemem.pipeline.chat_exports import without_marks
-from edgemem.pipeline.importers import IMPORT_ID
+from edgemem.pipeline.importers import IMPORT_ID, import_ids
 from edgemem.pipeline.ingest import imported_id
 from edgemem.results import Scope
 from edgemem.store.erasures import erasure_test
@@ -47,7 +47,7 @@ _SAMPLE = 40  # messages by which a shift is found if only erased ones are known
 
 
 class Imported(NamedTuple):
-    """A stored turn that was imported. minute: since 1970."""
+    """A stored turn that was imported. minute: since 1970. time: as it is stored."""
 
     id: str
     import_id: str
@@ -55,6 +55,7 @@ class Imported(NamedTuple):
     name: str | None
     minute: int
     text: str
+    time: str
 
 
 class Said(NamedTuple):
@@ -93,12 +94,8 @@ def imported_turns(memory: Memory, scope: Mapping[str, Any]) -> list[Imported]:
             break
         import_id = row["metadata"].get(IMPORT_ID)
         if isinstance(import_id, str) and all(row[key] == value for key, value in scope.items()):
-            told = (
-                row["role"],
-                row["name"],
-                _minute(row["timestamp"]),
-                without_marks(row["content"]),
-            )
+            time, text = row["timestamp"], without_marks(row["content"])
+            told = row["role"], row["name"], _minute(time), text, time
             found.append(Imported(row["id"], import_id, *told))
     return found
 
@@ -188,13 +185,75 @@ class _Search:
             self._take_all(mine | others, ahead_min)
         elif self.turns:
             return
+        before = {} if ahead_min else self._ids_before()
         for n in self._left():
-            former = () if ahead_min else self.said[n].former_ids
-            id = next((id for id in former if self.is_erased(id)), None)
+            id = next((id for id in before.get(n, ()) if self.is_erased(id)), None)
             id = id or next(self._ids(self._key(n, ahead_min)))
             if self.is_erased(id):
                 self.taken.add(id)
                 self.known[n] = Found(id, erased=True, ahead_min=ahead_min)
+
+    def _ids_before(self) -> dict[int, list[str]]:
+        """The ids that an earlier version gave to the messages that are left.
+
+        They depend on all that was said before. So they are also made of the conversation as it
+        was then: with the turns that the export lacks, and with the speakers' former names.
+        """
+        left = self._left()
+        if not left:
+            return {}
+        names: defaultdict[str | None, Counter[str | None]] = defaultdict(Counter)
+        for n, its in self.known.items():
+            if its.turn is not None and not self.said[n].is_user:
+                names[self.said[n].name][its.turn.name] += 1
+        mine = next((one.name for one in self.said if one.is_user), None)
+        zoned = any(one.time and datetime.fromisoformat(one.time).tzinfo for one in self.said)
+        told: list[tuple[tuple[int, float, int], dict[str, Any], int | None]] = []
+        at, latest, ahead = {}, 0, 0
+        for n, one in enumerate(self.said):
+            found = self.known.get(n)
+            ahead = ahead if found is None else found.ahead_min
+            minute = self.minutes[n]
+            latest = latest if minute is None else max(latest, minute - ahead)
+            former = names[one.name].most_common(1)
+            time = one.time
+            if ahead and time is not None:
+                moved = datetime.fromisoformat(time) - timedelta(minutes=ahead)
+                time = moved.isoformat()
+            name = former[0][0] if former else one.name
+            told.append(((latest, n, 0), _told(one.role, name, time, one.text), n))
+            if found is not None and found.turn is not None:
+                at[found.turn.id] = n, latest
+        for run in self._runs(at):
+            n, latest = -1, 0
+            for number, turn in enumerate(run):
+                n, latest = at.get(turn.id, (n, max(latest, turn.minute)))
+                if turn.id not in at:
+                    stored = datetime.fromisoformat(turn.time)
+                    time = turn.time if zoned else (
+                        stored.astimezone().replace(tzinfo=None).isoformat()
+                    )  # fmt: skip
+                    name = mine if turn.name is None and turn.role == "user" else turn.name
+                    place = max(latest, turn.minute), n + 0.5, number
+                    told.append((place, _told(turn.role, name, time, turn.text), None))
+        told.sort(key=lambda each: each[0])
+        ids = {n: list(self.said[n].former_ids) for n in left}
+        for either_order in (True, False):
+            made = import_ids([each[1] for each in told], seed="", either_order=either_order)
+            for (_, _, of), id in zip(told, made, strict=True):
+                if of in ids:
+                    ids[of].append(id)
+        return ids
+
+    def _runs(self, at: Collection[str]) -> Iterator[list[Imported]]:
+        """The turns that were stored one after another of this conversation. at: ids of those it
+        has."""
+        runs: list[list[Imported]] = []
+        for turn in self.turns:
+            if not runs or turn.minute < runs[-1][-1].minute - _DAY_MIN:
+                runs.append([])
+            runs[-1].append(turn)
+        return (run for run in runs if sum(t.id in at for t in run) >= SHIFTED * len(run))
 
     def by_other_day(self) -> None:
         """Take the turns whose day and month have changed places, as a longer log may show."""
@@ -307,6 +366,10 @@ class _Search:
             if sum(self.is_erased(_import_id(self._key(n, ahead), 0)) for n in dated)
             >= SHIFTED_TEXTS
         ]
+
+
+def _told(role: str, name: str | None, time: str | None, text: str) -> dict[str, Any]:
+    return {"role": role, "name": name, "timestamp": time, "content": text}
 
 
 def _is_of_a_zone(ahead_min: int) -> bool:
