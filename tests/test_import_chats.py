@@ -353,6 +353,7 @@ def written(tmp_path: Path, *texts: str) -> list[str]:
         "This message was deleted by admin Tom",
         "Diese Nachricht wurde von Admin Tom gelöscht.",
         "Waiting for this message. This may take a while.",
+        "Warte auf diese Nachricht. Dies kann etwas dauern.",
     ],
 )
 def test_what_whatsapp_itself_says_is_left_out(tmp_path: Path, text: str) -> None:
@@ -392,6 +393,7 @@ def test_what_a_person_says_about_it_is_kept(tmp_path: Path, text: str) -> None:
         ("\u200ePOLL:\nLunch?\n\u200eOPTION: Pizza (\u200e2 votes)",
          "Lunch?\nOPTION: Pizza"),
         ("POLL:\nLunch?\nOPTION: Pizza (2 votes)", "Lunch?\nOPTION: Pizza"),
+        ("UMFRAGE:\nWer?\nOPTION: Ruth (3 Stimmen)", "Wer?\nOPTION: Ruth"),
     ],
 )  # fmt: skip
 def test_what_whatsapp_adds_to_a_message_is_cut_off(tmp_path: Path, text: str, kept: str) -> None:

@@ -60,7 +60,7 @@ def without_marks(text: str) -> str:
 
 
 _CITED = re.compile(r" ?(?:\ue200[^\ue201]*\ue201|【[^【】\n]{0,40}†[^【】\n]{0,99}】)")
-_POLL = re.compile(r"\APOLL:\n")
+_POLL = re.compile(r"\A(?:POLL|UMFRAGE):\n")
 _VOTES = re.compile(r"^(OPTION: .*) \(\d+ [^()\n]{1,20}\)$", re.M)
 
 

@@ -434,7 +434,7 @@ _LATER_NOTICE = re.compile(
     | you\ deleted\ this\ message\ as\ admin
     | diese\ nachricht\ wurde\ von\ admin\ .{1,99}\ gelöscht\.?
     | waiting\ for\ this\ message(?:\.\ this\ may\ take\ a\ while)?\.?
-    | warten\ auf\ diese\ nachricht\b.{0,99}""",
+    | warten?\ auf\ diese\ nachricht\b.{0,99}""",
     re.X | re.I,
 )
 _EDITED = re.compile(

@@ -22,7 +22,7 @@ from edgemem.inputs import time_of
 from edgemem.pipeline.chat_exports import without_marks
 from edgemem.pipeline.importers import IMPORT_ID, import_ids
 from edgemem.pipeline.ingest import imported_id
-from edgemem.results import Scope
+from edgemem.results import Scope, local_time
 from edgemem.store.erasures import erasure_test
 
 if TYPE_CHECKING:
@@ -199,9 +199,9 @@ class _Search:
         They depend on all that was said before. So they are also made of the conversation as it
         was then: with the turns that the export lacks, and with the speakers' former names.
         """
-        left = self._left()
-        if not left:
-            return {}
+        ids = {n: list(self.said[n].former_ids) for n in self._left()}
+        if not ids or not self.known:
+            return ids
         names: defaultdict[str | None, Counter[str | None]] = defaultdict(Counter)
         for n, its in self.known.items():
             if its.turn is not None and not self.said[n].is_user:
@@ -229,15 +229,11 @@ class _Search:
             for number, turn in enumerate(run):
                 n, latest = at.get(turn.id, (n, max(latest, turn.minute)))
                 if turn.id not in at:
-                    stored = datetime.fromisoformat(turn.time)
-                    time = turn.time if zoned else (
-                        stored.astimezone().replace(tzinfo=None).isoformat()
-                    )  # fmt: skip
+                    time = turn.time if zoned else _naive(turn.time)
                     name = mine if turn.name is None and turn.role == "user" else turn.name
                     place = max(latest, turn.minute), n + 0.5, number
                     told.append((place, _told(turn.role, name, time, turn.text), None))
         told.sort(key=lambda each: each[0])
-        ids = {n: list(self.said[n].former_ids) for n in left}
         for either_order in (True, False):
             made = import_ids([each[1] for each in told], seed="", either_order=either_order)
             for (_, _, of), id in zip(told, made, strict=True):
@@ -366,6 +362,11 @@ class _Search:
             if sum(self.is_erased(_import_id(self._key(n, ahead), 0)) for n in dated)
             >= SHIFTED_TEXTS
         ]
+
+
+def _naive(stored: str) -> str:
+    """A stored time as a chat log has it: in this machine's zone, without the zone."""
+    return datetime.fromisoformat(local_time(stored)).replace(tzinfo=None).isoformat()
 
 
 def _told(role: str, name: str | None, time: str | None, text: str) -> dict[str, Any]:
