@@ -23,6 +23,7 @@ from edgemem.pipeline import photos
 from edgemem.pipeline.lasting import KINDS, lasting
 from edgemem.pipeline.passages import near_lines, nearest_sentences, shortened
 from edgemem.pipeline.people import all_told, counted, rare_hits
+from edgemem.pipeline.speakers import Keep
 from edgemem.results import (
     ASSISTANT,
     Evidence,
@@ -82,6 +83,7 @@ def search(
     before: Sequence[Message],
     *,
     most: int,
+    keep: Keep | None = None,
 ) -> SearchResults:
     """The memories that fit a message, best first.
 
@@ -92,7 +94,8 @@ def search(
     themselves, which would find nothing as well as their own words. Only their beginnings count:
     what an answer quotes would find itself. Of memories with the same text one is given, so
     that a remark of every week leaves room for others: one of the year that the text names, else
-    the one told nearest to the time that it asks about, else the newest.
+    the one told nearest to the time that it asks about, else the newest. keep: which of the hits
+    may be evidence (speakers.py).
     """
     query = _as_searched(text)
     at = said_at and asked_at(text, said_at)
@@ -108,7 +111,9 @@ def search(
         while True:
             hits = memory.search(query, **ids, top_k=n, explain=True, at=at)
             once = _said_once(memory, hits, fit)
-            if len(once) >= most or len(hits) < n:
+            n_found, once = len(once), keep(once) if keep else once
+            enough = len(once) >= most or (n >= _MANY and len(once) < n_found)
+            if enough or len(hits) < n:
                 return replace(hits, items=tuple(once[:most]))
             n *= 4
 
@@ -199,18 +204,24 @@ def _as_searched(text: str) -> str:
 
 
 def without_remarks(
-    memory: Memory, question: str, hits: Sequence[Hit], scope: Scope, *, least: int
+    memory: Memory,
+    question: str,
+    hits: Sequence[Hit],
+    scope: Scope,
+    *,
+    least: int,
+    keep: Keep | None = None,
 ) -> list[Hit]:
     """The hits of a search, and further ones in place of remarks made again and again.
 
     "Where do I work?" resembles every "Work was slow" of three years. least: texts among which none
-    is left out.
+    is left out. keep: as in `search`.
     """
     query = _as_searched(question)
     if language.asks_for_next(query):  # of many that are over, `search` has left the coming ones
         return [*hits]
     more = memory.search(query, top_k=_MANY, explain=True, **asdict(scope))
-    found = sorted((*hits, *more), key=lambda hit: -hit.score)
+    found = sorted((*hits, *(keep(more) if keep else more)), key=lambda hit: -hit.score)
     rare = rare_hits(memory, found, scope, least=least)
     if {hit.memory for hit in hits} <= {hit.memory for hit in rare}:
         return [*hits]

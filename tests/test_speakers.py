@@ -1,0 +1,108 @@
+"""Whose "I" may answer a question, in a store of several people."""
+
+import pytest
+from memorykit import quick
+
+from edgemem import Chat
+from edgemem.memory import Memory
+from edgemem.pipeline.recall import search
+from edgemem.pipeline.speakers import kept_for
+from edgemem.results import Scope
+from edgemem.stages.generation import NEAREST, NOTHING_FOUND
+
+ANA = {"user_id": "ana"}
+DAY = "2024-05-01T10:00:00+00:00"
+
+
+@pytest.fixture
+def memory():
+    with quick() as opened:
+        yield opened
+
+
+def tell(memory: Memory, text: str, name: str | None = None) -> None:
+    said = {"role": "user", "content": text, "timestamp": DAY} | ({"name": name} if name else {})
+    memory.add([said], infer=False, **ANA)
+
+
+def kept(memory: Memory, question: str) -> set[str]:
+    hits = search(
+        memory, ANA, question, None, (), most=16, keep=kept_for(memory, Scope(**ANA), question)
+    )
+    return {hit.memory for hit in hits}
+
+
+OWN = "I'm allergic to penicillin."
+RUTHS = "I'm allergic to peanuts."
+TOMS = "I'm allergic to cats."
+
+
+def in_a_group(memory: Memory) -> None:
+    tell(memory, OWN)
+    tell(memory, RUTHS, "Ruth Lodge")
+    tell(memory, TOMS, "Tom")
+
+
+def test_another_ones_i_answers_no_question_about_the_user(memory):
+    in_a_group(memory)
+    assert kept(memory, "What am I allergic to?") == {OWN}
+
+
+def test_a_question_about_somebody_is_answered_by_their_own_i_alone(memory):
+    in_a_group(memory)
+    assert kept(memory, "What is Ruth allergic to?") == {RUTHS}
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "What did they say I'm allergic to?",
+        "Who is allergic to something of mine?",
+        "Is anybody allergic to my cats?",
+        "Tell me who is allergic.",
+    ],
+)
+def test_what_others_say_answers_a_question_for_what_others_say(memory, question):
+    in_a_group(memory)
+    assert kept(memory, question) == {OWN, RUTHS, TOMS}
+
+
+@pytest.mark.parametrize("question", ["What am I allergic to?", "What is Ruth allergic to?"])
+def test_where_no_turn_is_the_users_nothing_is_left_out(memory, question):
+    tell(memory, RUTHS, "Ruth")
+    tell(memory, TOMS, "Tom")
+    memory.add({"role": "user", "content": "What am I?", "recalled": True}, infer=False, **ANA)
+    assert kept(memory, question) == {RUTHS, TOMS}
+    tell(memory, OWN)
+    assert len(kept(memory, question)) == 1
+
+
+def test_what_another_tells_the_user_answers_a_question_about_the_user(memory):
+    tell(memory, "I sold the keys.")
+    tell(memory, "I put your keys in the drawer.", "Tom")
+    tell(memory, "We found the keys.", "Tom")
+    tell(memory, "I lost the keys", "Tom")
+    told = kept(memory, "Where are my keys?")
+    assert told == {"I sold the keys.", "I put your keys in the drawer.", "We found the keys."}
+
+
+def test_the_users_words_are_found_behind_those_of_many_others(memory):
+    for n in range(60):
+        tell(memory, f"I live in York {n}.", "Ruth")
+    tell(memory, "At present and for some years to come I live somewhere in Bath.")
+    assert kept(memory, "Where do I live?") == {
+        "At present and for some years to come I live somewhere in Bath."
+    }
+
+
+def test_a_refusal_quotes_another_ones_i_with_the_name(shipped, embedder):
+    with Memory(":memory:", engine=shipped, embedder=embedder) as memory:
+        for text in ("The train leaves at 9:40.", "I work in Bristol.", "I quit smoking."):
+            tell(memory, text)
+        tell(memory, RUTHS, "Ruth")
+        reply = Chat(memory, **ANA).send("What am I allergic to?", remember=False)
+        "".join(reply)
+        assert reply.text == f"{NOTHING_FOUND}\n\n{NEAREST}\n- 1 May 2024, Ruth: {RUTHS}"
+        reply = Chat(memory, **ANA).send("What is Ruth allergic to?", remember=False)
+        "".join(reply)
+        assert reply.text == "peanuts"
