@@ -5,7 +5,7 @@ from memorykit import quick
 
 from edgemem import Chat
 from edgemem.memory import Memory
-from edgemem.pipeline.recall import search
+from edgemem.pipeline.recall import overview, search, told_of
 from edgemem.pipeline.speakers import kept_for
 from edgemem.results import Scope
 from edgemem.stages.generation import NEAREST, NOTHING_FOUND
@@ -93,6 +93,41 @@ def test_the_users_words_are_found_behind_those_of_many_others(memory):
     assert kept(memory, "Where do I live?") == {
         "At present and for some years to come I live somewhere in Bath."
     }
+
+
+@pytest.mark.parametrize(
+    ("question", "find"), [("Who is Jens?", told_of), ("tell me about jens", overview)]
+)
+def test_what_somebody_tells_of_themselves_is_told_of_them(memory, question, find):
+    tell(memory, "Jens is my Danish colleague.")
+    tell(memory, "I start a bakery in Aarhus.", "Jens Holm")
+    tell(memory, "The forecast says fog.", "Jens Holm")
+    tell(memory, "I bought a canoe.", "Ruth")
+    hits = memory.search(question, **ANA)
+    found = find(memory, question, hits, most=12, scope=Scope(**ANA))
+    told = {"Jens is my Danish colleague.", "I start a bakery in Aarhus."}
+    assert told <= {evidence.text for evidence in found} <= told | {"The forecast says fog."}
+
+
+def test_what_somebody_else_of_a_first_name_tells_is_not_told_of_them(memory):
+    tell(memory, "I met Tom Reilly, he sings.")
+    tell(memory, "I start a bakery.", "Tom Ferris")
+    tell(memory, "I sell boats.", "Tom Reilly")
+    question = "Who is Tom Reilly?"
+    found = told_of(memory, question, memory.search(question, **ANA), most=12, scope=Scope(**ANA))
+    assert [evidence.text for evidence in found] == ["I met Tom Reilly, he sings.", "I sell boats."]
+
+
+def test_most_of_what_is_told_of_somebody_is_not_their_own(memory):
+    for n in range(30):
+        tell(memory, f"I saw bird{n} on lake{n}.", "Jens")
+    for n in range(8):
+        tell(memory, f"Jens has hobby{n}.")
+    found = told_of(
+        memory, "Who is Jens?", memory.search("Jens", **ANA), most=12, scope=Scope(**ANA)
+    )
+    assert sum("hobby" in e.text for e in found) >= 6
+    assert found[-1].text.startswith("and ")
 
 
 def test_a_refusal_quotes_another_ones_i_with_the_name(shipped, embedder):

@@ -426,7 +426,7 @@ def overview(
             lasts = _that_matters(memory, scope, most)
     found = evidence_of(memory, None, [*_that_tell(memory, lasts), *told])
     named = {*whom, *language.named(question, (evidence.text for evidence in found))}
-    of_them = [evidence for evidence in found if _tells_of(named, evidence.text)]
+    of_them = [e for e in found if _is_about(partial(_tells_of, named), e)]
     if whom and not of_them:
         return ()
     ids = {hit.id for hit in (*lasts, *(near if named else within(told, _OF_THE_BEST)))}
@@ -455,7 +455,8 @@ def _typed(text: str) -> tuple[str, str]:
 def told_of(
     memory: Memory, question: str, hits: Sequence[Hit], *, most: int, scope: Scope | None = None
 ) -> tuple[Evidence, ...]:
-    """For "who is Tom?" at most `most` turns with his name, oldest first; none for other questions.
+    """For "who is Tom?" at most `most` turns with his name, or in which he tells of himself, oldest
+    first; none for other questions.
 
     A short answer would be whatever the likeliest of these turns says of anybody.
     """
@@ -463,7 +464,8 @@ def told_of(
         return ()
     found = evidence_of(memory, None, _that_tell(memory, hits))
     texts = [evidence.text for evidence in found]
-    unnamed = {*whom} - {*language.named(question, texts)}
+    speakers = {word for evidence in found for word in language.words(evidence.speaker or "")}
+    unnamed = {*whom} - {*language.named(question, texts)} - speakers
     if not all(language.is_introduced(word, texts) for word in unnamed):
         return ()
     left = 0
@@ -471,7 +473,13 @@ def told_of(
     if scope is not None:
         theirs, left = all_told(memory, scope, question, has_name, most=most)
         found = evidence_of(memory, None, _that_tell(memory, theirs))
-    return (*_oldest_first([e for e in found if has_name(e.text)][:most]), *counted(left))
+    return (*_oldest_first([e for e in found if _is_about(has_name, e)][:most]), *counted(left))
+
+
+def _is_about(has_name: Callable[[str], bool], evidence: Evidence) -> bool:
+    """Whether evidence names somebody, or somebody of that name speaks of themselves in it."""
+    text, speaker = evidence.text, evidence.speaker or ""
+    return has_name(text) or (has_name(speaker) and language.is_of_speaker(text))
 
 
 def _shares(names: Collection[str], text: str) -> bool:
