@@ -32,7 +32,7 @@ from edgemem import language
 from edgemem.errors import ModelError
 from edgemem.pipeline import image_memories, recall
 from edgemem.pipeline.days import Asked, agenda, days_asked, with_days
-from edgemem.pipeline.intervals import aged, compared
+from edgemem.pipeline.intervals import aged, compared, telling_age
 from edgemem.pipeline.parts import engine_for
 from edgemem.pipeline.photos import known_of
 from edgemem.pipeline.speakers import kept_for
@@ -277,6 +277,9 @@ def _computed(
     memory, plain = talk.memory, request.plain
     answer = compared(memory, partial(search, talk, whose=plain), plain, request.said_at)
     answer = answer or aged(memory, hits, plain, request.said_at)
+    if answer is None and (whom := language.whose_age(plain)):
+        ages = telling_age(memory, talk.scope, whom)
+        answer = aged(memory, ages, plain, request.said_at)
     return answer or listed(memory, plain, hits)
 
 
