@@ -1,4 +1,4 @@
-"""Whose "I" may answer a question, in a store of several people."""
+"""Whose "I" may answer a question in a store of several people, and what is told of one of them."""
 
 import pytest
 from memorykit import quick
@@ -20,8 +20,8 @@ def memory():
         yield opened
 
 
-def tell(memory: Memory, text: str, name: str | None = None) -> None:
-    said = {"role": "user", "content": text, "timestamp": DAY} | ({"name": name} if name else {})
+def tell(memory: Memory, text: str, name: str | None = None, day: str = DAY) -> None:
+    said = {"role": "user", "content": text, "timestamp": day} | ({"name": name} if name else {})
     memory.add([said], infer=False, **ANA)
 
 
@@ -128,6 +128,26 @@ def test_most_of_what_is_told_of_somebody_is_not_their_own(memory):
     )
     assert sum("hobby" in e.text for e in found) >= 6
     assert found[-1].text.startswith("and ")
+
+
+@pytest.mark.parametrize(
+    ("question", "told"),
+    [
+        ("Tell me about Jens in 2024", ["Jens sings.", "In May 2024 Jens sailed."]),
+        ("Tell me about Jens in June 2024", ["Jens sings."]),
+        ("Tell me about Jens in 2019", []),
+        ("Tell me about Jens", ["Jens left.", "Jens sings.", "In May 2024 Jens sailed."]),
+        ("Give me an overview of what Jens sings in 2024?", ["Jens sings."]),
+    ],
+)
+def test_an_overview_of_a_month_or_a_year_is_of_what_was_told_in_or_of_it(memory, question, told):
+    tell(memory, "Jens left.", day="2018-05-01T10:00:00+00:00")
+    tell(memory, "Jens sings.", day="2024-06-01T10:00:00+00:00")
+    tell(memory, "In May 2024 Jens sailed.", day="2026-06-01T10:00:00+00:00")
+    hits = memory.search(question, **ANA)
+    scope, now = Scope(**ANA), "2026-11-30T10:00:00+00:00"
+    found = overview(memory, question, hits, most=12, scope=scope, said_at=now)
+    assert [e.text for e in found][: len(told) or None] == told
 
 
 def test_a_refusal_quotes_another_ones_i_with_the_name(shipped, embedder):

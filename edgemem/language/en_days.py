@@ -62,6 +62,7 @@ __all__ = [
     "Asked",
     "Mention",
     "asked_days",
+    "asked_within",
     "asks_only_when",
     "calls_off",
     "ends_weekly",
@@ -135,6 +136,11 @@ _SUM_UP = re.compile(r"\b(?:summar\w+|recap|sum up|overview|highlights)\b", re.I
 _TELL_OF = re.compile(
     r"\b(?:(?:tell me|what do you know) (?:everything |all )?(?:about|of)|how was)"
     rf" (?=(?:(?:{A_MONTH}) )?{A_YEAR}(?: for (?:me|us))?\Z)",
+    re.I,
+)
+_WITHIN = re.compile(
+    rf",? (?:(?:back )?(?:in|during|over|for|of|from) )?(?P<span>(?:(?:{A_MONTH}) )?(?:19|20)\d\d"
+    r"|(?:this|last) (?:year|month))(?=\W*\Z)",
     re.I,
 )
 _AHEAD = re.compile(r"\bcoming up\b|\bahead\b", re.I)
@@ -486,6 +492,18 @@ def asked_days(question: str, now: str) -> Asked | None:
         return None
     first, last = min(one.first for one in known), max(one.last for one in known)
     return Asked(first, last, known[0].past) if last - first < _MANY_DAYS else None
+
+
+def asked_within(question: str, now: str) -> tuple[str, Asked] | None:
+    """A question without the month or year at its end, and the days of that; None if it has none.
+
+    >>> asked_within("Tell me about Ana in 2024", "2026-05-20T10:00:00+00:00")
+    ('Tell me about Ana', Asked(first=datetime.date(2024, 1, 1), last=datetime.date(2024, 12, 31), \
+past=True))
+    """
+    found = _WITHIN.search(question) if len(question) <= _LONGEST else None
+    days = asked_days(f"summarise {found['span']}", now) if found else None
+    return (_WITHIN.sub("", question), days) if days else None
 
 
 def _asked(question: str, now: str) -> Asked | None:

@@ -30,19 +30,26 @@ _AGAIN = 8  # texts with the rarest words of one; from there on it is a remark m
 
 
 def all_told(
-    memory: Memory, scope: Scope, question: str, names: Callable[[str], bool], *, most: int
+    memory: Memory,
+    scope: Scope,
+    question: str,
+    names: Callable[[str], bool],
+    *,
+    most: int,
+    fits: Callable[[MemoryItem], bool] | None = None,
 ) -> tuple[list[Hit], int]:
     """The memories of a scope that name those whom a question asks about, or in which they speak of
     themselves, oldest first, and how many were left out.
 
     names: whether a text or a speaker's name has one of the names. A fact is left out if its turns
     are given, too. Of more than `most` texts the `rarest` are given, at most half of them of their
-    own. No search scored them, so their score is 0.
+    own. No search scored them, so their score is 0. fits: whether a memory is of the days that
+    the question names.
     """
     rows = told_texts(memory.store, scope, {"turn", "fact", "image"})
     said = said_by(memory.store, scope, names)
     told = [row for row, text, _ in rows if names(text) or (row in said and is_of_speaker(text))]
-    items = memory.store.by_rowids(told).values()
+    items = [i for i in memory.store.by_rowids(told).values() if fits is None or fits(i)]
     turns = {id for item in items if item.kind == "turn" for id in item.sources}
     kept = [i for i in items if i.kind != "fact" or _is_edited(i) or not _is_told_by(turns, i)]
     by_text = {item.memory: item for item in kept}

@@ -323,7 +323,8 @@ def _evidence(talk: Conversation, plan: AnswerPlan) -> tuple[Evidence, ...]:
     if wants == "act":
         return of_photo(memory, plain, hits)
     if wants == "overview":
-        return recall.overview(memory, plain, hits, most=TOLD_TURNS, scope=talk.scope)
+        at = plan.request.said_at
+        return recall.overview(memory, plain, hits, most=TOLD_TURNS, scope=talk.scope, said_at=at)
     if wants in TASKS:
         most, advice = _BEARING_TURNS, wants == "task"
         return recall.bearing(memory, talk.scope, plain, hits, most=most, advice=advice)

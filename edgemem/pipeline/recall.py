@@ -28,6 +28,7 @@ from edgemem.results import (
     ASSISTANT,
     Evidence,
     Hit,
+    MemoryItem,
     Message,
     Scope,
     SearchResults,
@@ -400,7 +401,13 @@ def known(
 
 
 def overview(
-    memory: Memory, question: str, hits: Sequence[Hit], *, most: int, scope: Scope | None = None
+    memory: Memory,
+    question: str,
+    hits: Sequence[Hit],
+    *,
+    most: int,
+    scope: Scope | None = None,
+    said_at: str = "",
 ) -> tuple[Evidence, ...]:
     """At most `most` turns for an overview, oldest first, each text once.
 
@@ -408,8 +415,14 @@ def overview(
     names somebody, turns with the name stay, and of the others only the best. None are given if it
     asks for all about somebody of whom nothing was told: the best would be of anybody. scope: whose
     memories are all read for such a name (people.py); if nothing resembles the question ("what do
-    you know about me?"), what lasts comes first.
+    you know about me?"), what lasts comes first. said_at: ISO-8601 time of the question; if it ends
+    with a month or a year, what was told in or of that is given, if anything was.
     """
+    fits = None
+    if said_at and scope is not None and (named := _days_named(question, said_at)):
+        question, fits = named
+        more = memory.search(question, top_k=_MANY, **asdict(scope))
+        hits = [hit for hit in more if fits(hit)] or hits
     whom, of_all = language.asked_about(question), language.asks_of_speaker(question)
     if scope is not None and not whom:
         hits = without_remarks(memory, question, hits, scope, least=most)
@@ -418,21 +431,40 @@ def overview(
     lasts: list[Hit] = []
     left = 0
     if scope is not None and whom:
-        lasts, left = all_told(memory, scope, question, partial(_tells_of, whom), most=most)
+        lasts, left = all_told(
+            memory, scope, question, partial(_tells_of, whom), most=most, fits=fits
+        )
         told = near = [hit for hit in near if not _tells_of(whom, hit.memory)]
     elif scope is not None and (of_all or not relevant(memory, told)):
         words = language.content_words(question)
         if of_all or not any(_shares(words, hit.memory) for hit in told):
-            lasts = _that_matters(memory, scope, most)
+            lasts = [h for h in _that_matters(memory, scope, most) if not fits or fits(h)]
     found = evidence_of(memory, None, [*_that_tell(memory, lasts), *told])
-    named = {*whom, *language.named(question, (evidence.text for evidence in found))}
-    of_them = [e for e in found if _is_about(partial(_tells_of, named), e)]
+    names = {*whom, *language.named(question, (evidence.text for evidence in found))}
+    of_them = [e for e in found if _is_about(partial(_tells_of, names), e)]
     if whom and not of_them:
         return ()
-    ids = {hit.id for hit in (*lasts, *(near if named else within(told, _OF_THE_BEST)))}
+    ids = {hit.id for hit in (*lasts, *(near if names else within(told, _OF_THE_BEST)))}
     kept = (e for e in found if (e.source and e.source.id in ids) or e in of_them)
     once = {evidence.text: evidence for evidence in kept}
     return (*_oldest_first(list(islice(once.values(), most))), *counted(left))
+
+
+def _days_named(question: str, said_at: str) -> tuple[str, Callable[[MemoryItem], bool]] | None:
+    """A question without the month or year at its end, and whether a memory was told in that or
+    names a day of it; None if it ends with none."""
+    asked = language.asked_within(question, local_time(said_at))
+    if asked is None:
+        return None
+    first, last = asked[1].first, asked[1].last
+
+    def fits(item: MemoryItem) -> bool:
+        told = local_time(item.valid_from or item.created_at)
+        days = language.told_days(item.memory, told)
+        in_it = first.isoformat() <= told[:10] <= last.isoformat()
+        return in_it or any(a <= last and b >= first for a, b in days)
+
+    return asked[0], fits
 
 
 def _that_matters(memory: Memory, scope: Scope, most: int) -> list[Hit]:
