@@ -30,6 +30,7 @@ from edgemem.pipeline.plan import (
     AnswerPlan,
     Request,
     expert_engine,
+    left_out,
     plan_answer,
     search,
     short_answer,
@@ -372,6 +373,8 @@ class Chat:
         else:
             return ""
         shown = find(self.memory, plan.request.plain, plan.hits)
+        if not shown and answer == plan.refusal:
+            shown = find(self.memory, plan.request.plain, left_out(self._conversation, plan))
         return generation.quoted(shown, head) if shown else ""
 
     def _converse(self, plan: AnswerPlan, plain: Turn) -> tuple[Stream, Turn]:

@@ -124,6 +124,11 @@ def test_a_day_that_is_far_away_is_looked_for_in_every_text_that_may_name_it(tex
         ("sum up my year", "2025-11-19", "2026-11-18"),
         ("What happened at Christmas?", "2025-12-24", "2025-12-26"),
         ("What happened in March 2025?", "2025-03-01", "2025-03-31"),
+        ("What happened in my life in 2025?", "2025-01-01", "2025-12-31"),
+        ("Give me an overview of November 2026", "2026-11-01", "2026-11-30"),
+        ("How was 2025 for me?", "2025-01-01", "2025-12-31"),
+        ("Tell me about March 2025", "2025-03-01", "2025-03-31"),
+        ("What were the highlights of last year?", "2025-01-01", "2025-12-31"),
     ],
 )
 def test_a_question_for_past_days_is_known(question: str, first: str, last: str) -> None:
@@ -141,6 +146,7 @@ def test_a_question_for_past_days_is_known(question: str, first: str, last: str)
         "What do I have on 3/12?", "What do I have on version 3.12?", "Was ist los?",
         "Who comes on Thursday and Friday?", "What's on at 5?",
         "What do I have at 2030?", "What happened in 2025 to Tom?",
+        "Tell me about May", "Give me an overview of my life", "Tell me about Ruth in 2025",
         "what do i have on 31 February", "What's on in December 9999?",
     ],
 )  # fmt: skip

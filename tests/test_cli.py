@@ -583,6 +583,25 @@ def test_erase_matching_takes_what_had_the_name_before_an_edit(run: Run, home: P
     assert results(run("erase", "--matching", "nobody", "--yes", "--json")) == []
 
 
+def test_erase_matching_takes_all_that_somebody_of_that_name_said(run: Run, home: Path) -> None:
+    told = [
+        "[2024-05-01 09:00] Jens Holm: The kiln was dear.",
+        "[2024-05-01 09:01] Eva: Jens comes at six.",
+        "[2024-05-01 09:02] +44 7700 900123: My knee hurts.",
+        "[2024-05-01 09:03] Eva: Fine weather.",
+    ]
+    (home / "chat.txt").write_text("\n".join(told))
+    run("import", str(home / "chat.txt"), "--no-infer", "--me", "Eva")
+    shown = run("erase", "--matching", "jens", input="n\n", code=1).stderr
+    assert "1 memory with the words 'jens'; 1 memory more said by one so called.\n" in shown
+    assert "  memory Jens Holm: The kiln was dear.\n" in shown
+    assert len(results(run("erase", "--matching", "Jens", "--yes", "--json"))) == 2
+    shown = run("erase", "--matching", "+44 7700 900123", "--yes").stderr
+    assert "0 memories with the words '+44 7700 900123'; 1 memory said by one so called." in shown
+    assert [row["memory"] for row in results(run("list", "--json"))] == ["Fine weather."]
+    assert not any(b"kiln" in file.read_bytes() for file in home.iterdir() if file.suffix != ".txt")
+
+
 def test_delete_says_that_the_words_of_a_fact_stay(run: Run, stand_in: StandIn) -> None:
     stand_in(FakeEngine(facts={CAT: "{}'s cat is called Tom"}))
     turn, fact = results(run("add", CAT, "--json"))

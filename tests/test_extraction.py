@@ -499,6 +499,10 @@ PETS = [turn("Do you have pets?", "Tom"), turn("I have two black cats.")]
         (PETS, "Tomas has two cats", ...),
         # A sentence without "I" is of who speaks of themselves around it.
         (SAILED, "Tom finds boats wonderful", "Ana finds boats wonderful"),
+        # A fact of somebody with a name is not the user's, who did not speak.
+        (BOUGHT, "I bought a boat", None),
+        (BOUGHT, "User bought a boat", "Ana bought a boat"),
+        ([turn("The boat is fast.")], "User's boat is fast", None),
         # What one says of the other stays about the other.
         (PROUD, "Tom has run a race", ...),
     ],
@@ -547,6 +551,16 @@ def test_a_speaker_of_two_names_owns_what_is_theirs():
     said = turn("my sister Lena sings and I paid Tom", "Ana Ruiz")
     (fact,) = extract(Expert(["Ana Ruiz's sister Lena sings"]), [said])
     assert fact.text == "Ana Ruiz's sister Lena sings"
+
+
+def test_a_speaker_whose_name_has_no_letters_is_read_under_a_common_one():
+    """The expert wrote "I have high blood pressure" of a phone number: that was the user's."""
+    number = "+44 7700 900123"
+    said = [turn("Kim is fine, I moved to Whitby.", number), turn("Go on!", "Tom")]
+    engine = Expert(["Alex moved to Whitby"])
+    (fact,) = extract(engine, said[:1], context=said[1:])
+    assert fact.text == f"{number} moved to Whitby"
+    assert number not in engine.asked[0][0]
 
 
 def test_an_answer_to_a_question_is_read_with_it():

@@ -25,6 +25,8 @@ from edgemem.language import (
 )
 from edgemem.pipeline.intervals import aged, compared
 from edgemem.results import Evidence
+from edgemem.runtime.embedder import Embedder
+from edgemem.runtime.engine import Engine
 from edgemem.stages.generation import NOTHING_FOUND
 
 NOW = "2026-11-18T09:00:00.000+00:00"  # a Wednesday
@@ -389,3 +391,17 @@ def test_a_chat_tells_how_old_somebody_is_by_now(
         hits = memory.search(question, user_id="me")
         found = aged(memory, hits, question, f"{asked_at}T10:00:00+00:00")
     assert (found and found[0]) == answer
+
+
+def test_an_age_is_found_among_many_remarks_that_name_who_has_it(
+    shipped: Engine, embedder: Embedder
+) -> None:
+    with Memory(":memory:", engine=shipped, embedder=embedder) as memory:
+        said = [("2019-06-09T09:00:00+00:00", "Lottie is three today!")]
+        said += [
+            (f"2020-01-{n:02}T10:00:00+00:00", f"Lottie drew {n} ducks.") for n in range(1, 29)
+        ]
+        for when, text in said:
+            memory.add(text, user_id="default", infer=False, timestamp=when)
+        reply = Chat(memory).send("How old is Lottie?", timestamp="2020-02-01T10:00:00+00:00")
+        assert "".join(reply).partition("\n")[0] == "3"

@@ -312,7 +312,8 @@ class _Session:
             from edgemem.pipeline.recall import within
 
             hits = self.memory.search(what, top_k=CANDIDATES, **self.scope)
-            named = {*ui.having(self.memory, what, self.scope)}
+            having, said = ui.having(self.memory, what, self.scope)
+            named = {*having, *said}
             near = {hit.id for hit in within(hits, NEAR)}
             self.show([hit for hit in hits if hit.id in named | near])
             if not self.listed:

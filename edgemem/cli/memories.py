@@ -292,7 +292,7 @@ def delete(
 @ui.cli.command()
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--all", "everything", is_flag=True, help="All of the user, agent or run.")
-@click.option("--matching", metavar="WORDS", help="All that have these words, such as a name.")
+@click.option("--matching", metavar="WORDS", help="All with these words, or said by one so called.")
 @ui.yes_option
 @ui.scope_options
 @ui.db_and_json_options
@@ -308,9 +308,9 @@ def erase(
 
     What was said, every memory taken from it, and their history are wiped from the files; with it
     goes what a chat asked and answered. --all and --matching also take what was deleted or has
-    expired. An ID may be of any user, unless --user-id, --agent-id or --run-id says whose it must
-    be. Prints the ids that went; `--json` also the receipt, which
-    `edgemem doctor --erased --receipt FILE` takes.
+    expired; --matching takes all that somebody of that name said. An ID may be of any user, unless
+    --user-id, --agent-id or --run-id says whose it must be. Prints the ids that went; `--json` also
+    the receipt, which `edgemem doctor --erased --receipt FILE` takes.
     """
     if [bool(ids), everything, matching is not None].count(True) != 1:
         raise click.UsageError("Give either IDs, --matching or --all.")
@@ -321,7 +321,7 @@ def erase(
                 click.confirm(question, abort=True, err=True)
             said = [turn.content for turn in memory.store.recent_turns(Scope(**scope), limit=None)]
         else:
-            if matching is not None and not (ids := tuple(ui.having(memory, matching, scope))):
+            if matching is not None and not (ids := tuple(ui.matching(memory, matching, scope))):
                 nothing = f"No memory of {ui.who(scope)} has the words {matching!r}."
                 ui.print_result(Erased().to_dict(), remark=nothing)
                 return

@@ -46,6 +46,7 @@ __all__ = [
     "in_words",
     "json_option",
     "keep_given",
+    "matching",
     "memory_option",
     "minute",
     "model_option",
@@ -562,7 +563,7 @@ def erase_preview(memory: Memory, ids: Sequence[str], *, shown: bool = True) -> 
     turns = list(memory.store.turns(turn_ids).values())
     if shown:
         note("This would go for good:")
-        _first("memory", [f"memory {item.memory}" for item in items])
+        _first("memory", [f"memory {text_of(item)}" for item in items])
         cited = {source for item in items for source in item.sources}
         turns = sorted(turns, key=lambda turn: turn.id not in cited)
         _first("turn", [f"said {turn.name or turn.role}: {turn.content}" for turn in turns])
@@ -571,9 +572,10 @@ def erase_preview(memory: Memory, ids: Sequence[str], *, shown: bool = True) -> 
     return [turn.content for turn in turns]
 
 
-def having(memory: Memory, words: str, scope: Mapping[str, Any]) -> list[str]:
+def having(memory: Memory, words: str, scope: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Returns the ids of all memories of a scope that have, or had before an edit, these words side
-    by side, in any case; of ended, expired and deleted ones, too."""
+    by side, in any case; and of the others those that were said by somebody with these words in the
+    name. Both include ended, expired and deleted ones."""
     from edgemem.store.store import browse
 
     sought = r"\W+".join(map(re.escape, _folded(words).split()))
@@ -586,9 +588,30 @@ def having(memory: Memory, words: str, scope: Mapping[str, Any]) -> list[str]:
         if item.updated_at != item.created_at:
             yield from (row["old_memory"] or "" for row in memory.history(item.id))
 
-    found = browse(memory.store, Scope(**scope), state="all", limit=2**62)
-    items = (one.item for one in found)
-    return [item.id for item in items if any(pattern.search(_folded(t)) for t in texts(item))]
+    def has_words(text: str) -> bool:
+        return pattern.search(_folded(text)) is not None
+
+    items = [one.item for one in browse(memory.store, Scope(**scope), state="all", limit=2**62)]
+    told = [item.id for item in items if any(map(has_words, texts(item)))]
+    known = {*told}
+    turns = memory.store.turns([id for item in items for id in item.sources])
+    theirs = {turn.id for turn in turns.values() if has_words(turn.name or "")}
+
+    def is_theirs(item: MemoryItem) -> bool:
+        speaker = item.metadata.get("speaker")  # all that a memory of an export has of its turn
+        return not theirs.isdisjoint(item.sources) or has_words(str(speaker or ""))
+
+    return told, [item.id for item in items if item.id not in known and is_theirs(item)]
+
+
+def matching(memory: Memory, words: str, scope: Mapping[str, Any]) -> list[str]:
+    """Returns the ids that `having` does. If some were said by somebody so called, notes how many
+    of each there are."""
+    told, theirs = having(memory, words, scope)
+    if theirs:
+        others = f"{plural(len(theirs), 'memory')}{' more' if told else ''} said by one so called"
+        note(f"{plural(len(told), 'memory')} with the words {words!r}; {others}.")
+    return [*told, *theirs]
 
 
 def _folded(text: str) -> str:

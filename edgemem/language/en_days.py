@@ -62,6 +62,7 @@ __all__ = [
     "Asked",
     "Mention",
     "asked_days",
+    "asked_within",
     "asks_only_when",
     "calls_off",
     "ends_weekly",
@@ -131,7 +132,17 @@ _LATELY = re.compile(
 _HOW_WAS = re.compile(
     r"\bhow (?:was|has) ((?:my|the) (?:(?:last|past) )?(?:day|week|month|year))(?: been)?$", re.I
 )
-_SUM_UP = re.compile(r"\b(?:summar\w+|recap|sum up)\b", re.I)
+_SUM_UP = re.compile(r"\b(?:summar\w+|recap|sum up|overview|highlights)\b", re.I)
+_TELL_OF = re.compile(
+    r"\b(?:(?:tell me|what do you know) (?:everything |all )?(?:about|of)|how was)"
+    rf" (?=(?:(?:{A_MONTH}) )?{A_YEAR}(?: for (?:me|us))?\Z)",
+    re.I,
+)
+_WITHIN = re.compile(
+    rf",? (?:(?:back )?(?:in|during|over|for|of|from) )?(?P<span>(?:(?:{A_MONTH}) )?(?:19|20)\d\d"
+    r"|(?:this|last) (?:year|month))(?=\W*\Z)",
+    re.I,
+)
 _AHEAD = re.compile(r"\bcoming up\b|\bahead\b", re.I)
 _PAST = re.compile(r"\b(?:did|was|were|happened|had)\b", re.I)
 _HAVE_GOT = re.compile(r"\b(?:have (i|we)|(i|we)(?:['’]ve| have)) (?:got|any)\b", re.I)
@@ -177,16 +188,16 @@ _LOOKS = re.compile(
 )
 _LENGTHS = {"day": 1, "week": 7, "month": 30, "year": 365}
 _OPEN = frozenset(
-    "a about again agenda all am and any anything appointment appointments are at be been busy "
+    "a about again agenda all am an and any anything appointment appointments are at be been busy "
     "calendar coming diary did do does doing done else event events everything for free get give "
-    "going got had happen happened happening happens has have i in is it list look looking me my "
-    "of on our planned planning plans please r recap remind schedule scheduled show so something "
-    "sum summarise summarize summary supposed tell that the then there this to up us was we were "
-    "what what's whats will you".split()
+    "going got had happen happened happening happens has have highlights i in is it life list "
+    "look looking me my of on our overview planned planning plans please r recap remind schedule "
+    "scheduled show so something sum summarise summarize summary supposed tell that the then "
+    "there this to up us was we were what what's whats will with you".split()
 )
 _ASKS = frozenset(
-    "agenda anything busy calendar everything free plans recap schedule something sum summarise "
-    "summarize summary what what's whats".split()
+    "agenda anything busy calendar everything free highlights overview plans recap schedule "
+    "something sum summarise summarize summary what what's whats".split()
 )
 
 _BARE = frozenset("is it the what what's whats".split())
@@ -483,10 +494,24 @@ def asked_days(question: str, now: str) -> Asked | None:
     return Asked(first, last, known[0].past) if last - first < _MANY_DAYS else None
 
 
+def asked_within(question: str, now: str) -> tuple[str, Asked] | None:
+    """A question without the month or year at its end, and the days of that; None if it has none.
+
+    >>> asked_within("Tell me about Ana in 2024", "2026-05-20T10:00:00+00:00")
+    ('Tell me about Ana', Asked(first=datetime.date(2024, 1, 1), last=datetime.date(2024, 12, 31), \
+past=True))
+    """
+    found = _WITHIN.search(question) if len(question) <= _LONGEST else None
+    days = asked_days(f"summarise {found['span']}", now) if found else None
+    return (_WITHIN.sub("", question), days) if days else None
+
+
 def _asked(question: str, now: str) -> Asked | None:
     """question: with its days as English writes them."""
     today = datetime.fromisoformat(now).date()
-    asked = _HAVE_GOT.sub(r"do \1\2 have", _HOW_WAS.sub(r"sum up \1", question))
+    asked = _HAVE_GOT.sub(
+        r"do \1\2 have", _HOW_WAS.sub(r"sum up \1", _TELL_OF.sub("sum up ", question))
+    )
     if lately := _LATELY.search(asked):
         n = count(lately, "n") if lately["n"] else 1
         left = {*words(asked[: lately.start()] + asked[lately.end() :])}
@@ -523,6 +548,7 @@ def _asked(question: str, now: str) -> Asked | None:
     if left <= _BARE and not (ahead or re.search(r"\bon\b", question, re.I)):
         return None  # "What is today?"
     first, last = days
+    past = past or (first < today and not ahead and _SUM_UP.search(asked) is not None)
     if ahead and first < today <= last:  # the coming week, not what is left of this one
         first, last = today, today + (last - first)
     return Asked(first, last, past or last < today)

@@ -19,12 +19,13 @@ from edgemem import language
 from edgemem.pipeline.days import with_days
 from edgemem.pipeline.passages import nearness
 from edgemem.pipeline.recall import evidence_of
-from edgemem.results import Evidence, Hit, local_time
+from edgemem.results import Evidence, Hit, Scope, local_time
+from edgemem.store.store import told_texts
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["aged", "compared"]
+__all__ = ["aged", "compared", "telling_age"]
 
 _LEAST = 0.45  # nearness from which a sentence tells of an event
 _DATED = 0.1  # added to the nearness of a sentence that names a day
@@ -109,6 +110,23 @@ def aged(
     # All that tells it narrows the day of birth; what tells it best is shown.
     _, best = min(told, key=lambda each: each[0].last - each[0].first)
     return None if age is None else (age, (best,))
+
+
+def telling_age(memory: Memory, scope: Scope, whom: set[str]) -> list[Hit]:
+    """All memories of a scope that tell when somebody was born, their age, or their death.
+
+    A search finds such a sentence not among hundreds that name them. whom: as `whose_age` gives it;
+    of the user none are given. No search scored the memories, so their score is 0.
+    """
+    if whom == {"i"}:
+        return []
+    found = []
+    for row, text, when in told_texts(memory.store, scope, {"turn", "fact"}):
+        if any(word in text.lower() for word in whom) and (
+            language.births(text, local_time(when), whom) or language.tells_of_death(text, whom)
+        ):
+            found.append(row)
+    return [Hit.of(item, 0.0) for item in memory.store.by_rowids(found).values()]
 
 
 def _sentence_telling(

@@ -14,8 +14,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from math import log
 from typing import TYPE_CHECKING
 
-from edgemem.language import of_others, subjects
+from edgemem.language import is_of_speaker, of_others, subjects
 from edgemem.results import Evidence, Hit, MemoryItem, Scope
+from edgemem.store.speakers import said_by
 from edgemem.store.store import told_texts
 
 if TYPE_CHECKING:
@@ -29,23 +30,45 @@ _AGAIN = 8  # texts with the rarest words of one; from there on it is a remark m
 
 
 def all_told(
-    memory: Memory, scope: Scope, question: str, names: Callable[[str], bool], *, most: int
+    memory: Memory,
+    scope: Scope,
+    question: str,
+    names: Callable[[str], bool],
+    *,
+    most: int,
+    fits: Callable[[MemoryItem], bool] | None = None,
 ) -> tuple[list[Hit], int]:
-    """The memories of a scope that name those whom a question asks about, oldest first, and how
-    many were left out.
+    """The memories of a scope that name those whom a question asks about, or in which they speak of
+    themselves, oldest first, and how many were left out.
 
-    names: whether a text has one of the names. A fact is left out if its turns have one, too. Of
-    more than `most` texts the `rarest` are given. No search scored them, so their score is 0.
+    names: whether a text or a speaker's name has one of the names. A fact is left out if its turns
+    are given, too. Of more than `most` texts the `rarest` are given, at most half of them of their
+    own. No search scored them, so their score is 0. fits: whether a memory is of the days that
+    the question names.
     """
     rows = told_texts(memory.store, scope, {"turn", "fact", "image"})
-    items = memory.store.by_rowids(row for row, text, _ in rows if names(text)).values()
+    said = said_by(memory.store, scope, names)
+    told = [row for row, text, _ in rows if names(text) or (row in said and is_of_speaker(text))]
+    items = [i for i in memory.store.by_rowids(told).values() if fits is None or fits(i)]
     turns = {id for item in items if item.kind == "turn" for id in item.sources}
-    own = [i for i in items if i.kind != "fact" or _is_edited(i) or not _is_told_by(turns, i)]
-    by_text = {item.memory: item for item in own}
-    others = of_others(question, [*by_text])
+    kept = [i for i in items if i.kind != "fact" or _is_edited(i) or not _is_told_by(turns, i)]
+    by_text = {item.memory: item for item in kept}
+    unnamed = [id for item in kept if not names(item.memory) for id in item.sources]
+    speakers = memory.store.turns(unnamed)
+
+    def with_name(item: MemoryItem) -> str:
+        by = next((speakers[id].name for id in item.sources if id in speakers), None)
+        return f"{by}: {item.memory}" if by else item.memory
+
+    others = of_others(question, [with_name(item) for item in by_text.values()])
     theirs = [text for text, other in zip(by_text, others, strict=True) if not other]
-    kept = rarest(theirs, (text for _, text, _ in rows), least=most, most=most)
-    return [Hit.of(by_text[text], 0.0) for text in kept], len(theirs) - len(kept)
+    texts = [text for _, text, _ in rows]
+    own = [text for text in theirs if not names(text)]
+    own = rarest(own, texts, least=most // 2, most=most // 2)
+    of_them = [text for text in theirs if names(text)]
+    rare = {*own, *rarest(of_them, texts, least=most - len(own), most=most - len(own))}
+    hits = [Hit.of(item, 0.0) for text, item in by_text.items() if text in rare]
+    return hits, len(theirs) - len(hits)
 
 
 def _is_told_by(turns: Collection[str], fact: MemoryItem) -> bool:

@@ -32,9 +32,10 @@ from edgemem import language
 from edgemem.errors import ModelError
 from edgemem.pipeline import image_memories, recall
 from edgemem.pipeline.days import Asked, agenda, days_asked, with_days
-from edgemem.pipeline.intervals import aged, compared
+from edgemem.pipeline.intervals import aged, compared, telling_age
 from edgemem.pipeline.parts import engine_for
 from edgemem.pipeline.photos import known_of
+from edgemem.pipeline.speakers import kept_for
 from edgemem.pipeline.turn import Conversation
 from edgemem.pipeline.whole import listed, of_photo, refusal_of, told_whole
 from edgemem.results import Evidence, Hit, Message, SearchResults
@@ -46,8 +47,8 @@ from edgemem.stages import generation
 from edgemem.stages.intent import STAGE, TASKS, Intent, Want, as_meant, intent
 
 __all__ = ["FEW_NOTES", "SHOWN_NOTES", "SHOWN_SENTENCES", "SHOWN_TURNS", "TOLD_TURNS"]
-__all__ += ["AnswerPlan", "Request", "Way", "evidence_for_expert", "expert_engine", "plan_answer"]
-__all__ += ["search", "short_answer", "understood", "without_model"]
+__all__ += ["AnswerPlan", "Request", "Way", "evidence_for_expert", "expert_engine", "left_out"]
+__all__ += ["plan_answer", "search", "short_answer", "understood", "without_model"]
 
 SHOWN_SENTENCES = 2  # best of 1 to 4 for a base model of 135 M parameters; others are unmeasured
 SHOWN_TURNS = 6  # for an expert for short answers, which was trained on 3 to 7
@@ -188,17 +189,24 @@ def _of_source(talk: Conversation, request: Request) -> AnswerPlan:
     asked = next(iter((*wanting, *said)), None)  # a client tells no wants of its turns
     hits, evidence = SearchResults(()), asked.told_from if asked else ()
     if asked and not evidence and asked.asks_memory:
-        hits = search(talk, asked.said.content, request.said_at)
-        evidence = recall.quotes(talk.memory, language.plain(asked.said.content), hits)
+        question = language.plain(asked.said.content)
+        hits = search(talk, asked.said.content, request.said_at, whose=question)
+        evidence = recall.quotes(talk.memory, question, hits)
     return AnswerPlan(request, hits, "quote", evidence, "")
 
 
 def search(
-    talk: Conversation, text: str, said_at: str | None = None, before: Sequence[Message] = ()
+    talk: Conversation,
+    text: str,
+    said_at: str | None = None,
+    before: Sequence[Message] = (),
+    *,
+    whose: str = "",
 ) -> SearchResults:
-    """The memories that fit a message, best first; see `recall.search`."""
-    ids = asdict(talk.scope)
-    return recall.search(talk.memory, ids, text, said_at, before, most=_CANDIDATES)
+    """The memories that fit a message, best first; see `recall.search`. whose: the question that
+    says whose "I" may answer it; "" leaves nothing out."""
+    ids, keep = asdict(talk.scope), kept_for(talk.memory, talk.scope, whose) if whose else None
+    return recall.search(talk.memory, ids, text, said_at, before, most=_CANDIDATES, keep=keep)
 
 
 def _found(talk: Conversation, request: Request) -> SearchResults:
@@ -209,11 +217,24 @@ def _found(talk: Conversation, request: Request) -> SearchResults:
     last = talk.turns[-2:] if request.intent.refers else ()
     # What a model writes may be invented.
     before = [turn.said for turn in last if asks or turn.said.role == "user"]
-    hits = search(talk, request.asked, request.said_at, before)
+    plain = request.plain
+    whose = plain if request.wants in ("recall", "general") else ""
+    hits = search(talk, request.asked, request.said_at, before, whose=whose)
     if not asks or _is_near(hits):
         return hits
-    rare = recall.without_remarks(talk.memory, request.plain, hits, talk.scope, least=_CANDIDATES)
+    keep = kept_for(talk.memory, talk.scope, plain)
+    rare = recall.without_remarks(
+        talk.memory, plain, hits, talk.scope, least=_CANDIDATES, keep=keep
+    )
     return replace(hits, items=tuple(rare))
+
+
+def left_out(talk: Conversation, plan: AnswerPlan) -> list[Hit]:
+    """The hits that are no evidence because another says them of themselves; the name stands
+    before them where a refusal quotes what is near."""
+    found = search(talk, plan.request.asked, plan.request.said_at)
+    kept = {hit.id for hit in kept_for(talk.memory, talk.scope, plan.request.plain)(found)}
+    return [hit for hit in found if hit.id not in kept]
 
 
 def _is_near(hits: Sequence[Hit]) -> bool:
@@ -254,8 +275,11 @@ def _computed(
     if request.options or request.sent or talk.heeds_notes:
         return None
     memory, plain = talk.memory, request.plain
-    answer = compared(memory, partial(search, talk), plain, request.said_at)
+    answer = compared(memory, partial(search, talk, whose=plain), plain, request.said_at)
     answer = answer or aged(memory, hits, plain, request.said_at)
+    if answer is None and (whom := language.whose_age(plain)):
+        ages = telling_age(memory, talk.scope, whom)
+        answer = aged(memory, ages, plain, request.said_at)
     return answer or listed(memory, plain, hits)
 
 
@@ -299,7 +323,8 @@ def _evidence(talk: Conversation, plan: AnswerPlan) -> tuple[Evidence, ...]:
     if wants == "act":
         return of_photo(memory, plain, hits)
     if wants == "overview":
-        return recall.overview(memory, plain, hits, most=TOLD_TURNS, scope=talk.scope)
+        at = plan.request.said_at
+        return recall.overview(memory, plain, hits, most=TOLD_TURNS, scope=talk.scope, said_at=at)
     if wants in TASKS:
         most, advice = _BEARING_TURNS, wants == "task"
         return recall.bearing(memory, talk.scope, plain, hits, most=most, advice=advice)

@@ -23,10 +23,12 @@ from edgemem.pipeline import photos
 from edgemem.pipeline.lasting import KINDS, lasting
 from edgemem.pipeline.passages import near_lines, nearest_sentences, shortened
 from edgemem.pipeline.people import all_told, counted, rare_hits
+from edgemem.pipeline.speakers import Keep
 from edgemem.results import (
     ASSISTANT,
     Evidence,
     Hit,
+    MemoryItem,
     Message,
     Scope,
     SearchResults,
@@ -82,6 +84,7 @@ def search(
     before: Sequence[Message],
     *,
     most: int,
+    keep: Keep | None = None,
 ) -> SearchResults:
     """The memories that fit a message, best first.
 
@@ -92,7 +95,8 @@ def search(
     themselves, which would find nothing as well as their own words. Only their beginnings count:
     what an answer quotes would find itself. Of memories with the same text one is given, so
     that a remark of every week leaves room for others: one of the year that the text names, else
-    the one told nearest to the time that it asks about, else the newest.
+    the one told nearest to the time that it asks about, else the newest. keep: which of the hits
+    may be evidence (speakers.py).
     """
     query = _as_searched(text)
     at = said_at and asked_at(text, said_at)
@@ -108,7 +112,9 @@ def search(
         while True:
             hits = memory.search(query, **ids, top_k=n, explain=True, at=at)
             once = _said_once(memory, hits, fit)
-            if len(once) >= most or len(hits) < n:
+            n_found, once = len(once), keep(once) if keep else once
+            enough = len(once) >= most or (n >= _MANY and len(once) < n_found)
+            if enough or len(hits) < n:
                 return replace(hits, items=tuple(once[:most]))
             n *= 4
 
@@ -199,18 +205,24 @@ def _as_searched(text: str) -> str:
 
 
 def without_remarks(
-    memory: Memory, question: str, hits: Sequence[Hit], scope: Scope, *, least: int
+    memory: Memory,
+    question: str,
+    hits: Sequence[Hit],
+    scope: Scope,
+    *,
+    least: int,
+    keep: Keep | None = None,
 ) -> list[Hit]:
     """The hits of a search, and further ones in place of remarks made again and again.
 
     "Where do I work?" resembles every "Work was slow" of three years. least: texts among which none
-    is left out.
+    is left out. keep: as in `search`.
     """
     query = _as_searched(question)
     if language.asks_for_next(query):  # of many that are over, `search` has left the coming ones
         return [*hits]
     more = memory.search(query, top_k=_MANY, explain=True, **asdict(scope))
-    found = sorted((*hits, *more), key=lambda hit: -hit.score)
+    found = sorted((*hits, *(keep(more) if keep else more)), key=lambda hit: -hit.score)
     rare = rare_hits(memory, found, scope, least=least)
     if {hit.memory for hit in hits} <= {hit.memory for hit in rare}:
         return [*hits]
@@ -389,7 +401,13 @@ def known(
 
 
 def overview(
-    memory: Memory, question: str, hits: Sequence[Hit], *, most: int, scope: Scope | None = None
+    memory: Memory,
+    question: str,
+    hits: Sequence[Hit],
+    *,
+    most: int,
+    scope: Scope | None = None,
+    said_at: str = "",
 ) -> tuple[Evidence, ...]:
     """At most `most` turns for an overview, oldest first, each text once.
 
@@ -397,8 +415,14 @@ def overview(
     names somebody, turns with the name stay, and of the others only the best. None are given if it
     asks for all about somebody of whom nothing was told: the best would be of anybody. scope: whose
     memories are all read for such a name (people.py); if nothing resembles the question ("what do
-    you know about me?"), what lasts comes first.
+    you know about me?"), what lasts comes first. said_at: ISO-8601 time of the question; if it ends
+    with a month or a year, what was told in or of that is given, if anything was.
     """
+    fits = None
+    if said_at and scope is not None and (named := _days_named(question, said_at)):
+        question, fits = named
+        more = memory.search(question, top_k=_MANY, **asdict(scope))
+        hits = [hit for hit in more if fits(hit)] or hits
     whom, of_all = language.asked_about(question), language.asks_of_speaker(question)
     if scope is not None and not whom:
         hits = without_remarks(memory, question, hits, scope, least=most)
@@ -407,21 +431,40 @@ def overview(
     lasts: list[Hit] = []
     left = 0
     if scope is not None and whom:
-        lasts, left = all_told(memory, scope, question, partial(_tells_of, whom), most=most)
+        lasts, left = all_told(
+            memory, scope, question, partial(_tells_of, whom), most=most, fits=fits
+        )
         told = near = [hit for hit in near if not _tells_of(whom, hit.memory)]
     elif scope is not None and (of_all or not relevant(memory, told)):
         words = language.content_words(question)
         if of_all or not any(_shares(words, hit.memory) for hit in told):
-            lasts = _that_matters(memory, scope, most)
+            lasts = [h for h in _that_matters(memory, scope, most) if not fits or fits(h)]
     found = evidence_of(memory, None, [*_that_tell(memory, lasts), *told])
-    named = {*whom, *language.named(question, (evidence.text for evidence in found))}
-    of_them = [evidence for evidence in found if _tells_of(named, evidence.text)]
+    names = {*whom, *language.named(question, (evidence.text for evidence in found))}
+    of_them = [e for e in found if _is_about(partial(_tells_of, names), e)]
     if whom and not of_them:
         return ()
-    ids = {hit.id for hit in (*lasts, *(near if named else within(told, _OF_THE_BEST)))}
+    ids = {hit.id for hit in (*lasts, *(near if names else within(told, _OF_THE_BEST)))}
     kept = (e for e in found if (e.source and e.source.id in ids) or e in of_them)
     once = {evidence.text: evidence for evidence in kept}
     return (*_oldest_first(list(islice(once.values(), most))), *counted(left))
+
+
+def _days_named(question: str, said_at: str) -> tuple[str, Callable[[MemoryItem], bool]] | None:
+    """A question without the month or year at its end, and whether a memory was told in that or
+    names a day of it; None if it ends with none."""
+    asked = language.asked_within(question, local_time(said_at))
+    if asked is None:
+        return None
+    first, last = asked[1].first, asked[1].last
+
+    def fits(item: MemoryItem) -> bool:
+        told = local_time(item.valid_from or item.created_at)
+        days = language.told_days(item.memory, told)
+        in_it = first.isoformat() <= told[:10] <= last.isoformat()
+        return in_it or any(a <= last and b >= first for a, b in days)
+
+    return asked[0], fits
 
 
 def _that_matters(memory: Memory, scope: Scope, most: int) -> list[Hit]:
@@ -444,7 +487,8 @@ def _typed(text: str) -> tuple[str, str]:
 def told_of(
     memory: Memory, question: str, hits: Sequence[Hit], *, most: int, scope: Scope | None = None
 ) -> tuple[Evidence, ...]:
-    """For "who is Tom?" at most `most` turns with his name, oldest first; none for other questions.
+    """For "who is Tom?" at most `most` turns with his name, or in which he tells of himself, oldest
+    first; none for other questions.
 
     A short answer would be whatever the likeliest of these turns says of anybody.
     """
@@ -452,7 +496,8 @@ def told_of(
         return ()
     found = evidence_of(memory, None, _that_tell(memory, hits))
     texts = [evidence.text for evidence in found]
-    unnamed = {*whom} - {*language.named(question, texts)}
+    speakers = {word for evidence in found for word in language.words(evidence.speaker or "")}
+    unnamed = {*whom} - {*language.named(question, texts)} - speakers
     if not all(language.is_introduced(word, texts) for word in unnamed):
         return ()
     left = 0
@@ -460,7 +505,13 @@ def told_of(
     if scope is not None:
         theirs, left = all_told(memory, scope, question, has_name, most=most)
         found = evidence_of(memory, None, _that_tell(memory, theirs))
-    return (*_oldest_first([e for e in found if has_name(e.text)][:most]), *counted(left))
+    return (*_oldest_first([e for e in found if _is_about(has_name, e)][:most]), *counted(left))
+
+
+def _is_about(has_name: Callable[[str], bool], evidence: Evidence) -> bool:
+    """Whether evidence names somebody, or somebody of that name speaks of themselves in it."""
+    text, speaker = evidence.text, evidence.speaker or ""
+    return has_name(text) or (has_name(speaker) and language.is_of_speaker(text))
 
 
 def _shares(names: Collection[str], text: str) -> bool:

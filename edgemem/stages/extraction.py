@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -102,7 +102,8 @@ _TALKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
 )
 
-_STAND_INS = ("Kim", "Alex", "Robin", "Sasha")
+_STAND_INS = ("Kim", "Alex", "Robin", "Sasha", "Jamie", "Morgan")
+_USER = "User"  # the label of a message without a name
 _PLAIN_NAME = re.compile(r"[A-Za-z]+")
 
 _MAX_TOKENS = 80
@@ -165,8 +166,31 @@ def extract(
     reader = reader or reader_of(engine, "extraction")
     if reader == "quote":
         return _without_repetitions(_by_sentence(engine, messages, context, captions))
+    names = _stand_ins([*context, *messages])
+    messages, context = ([_renamed(m, names) for m in told] for told in (messages, context))
     read = readings(messages, context, captions)
-    return _without_repetitions(_by_message(engine, messages, read, reader))
+    facts = _without_repetitions(_by_message(engine, messages, read, reader))
+    return [replace(fact, text=_with_names(fact.text, names)) for fact in facts]
+
+
+def _stand_ins(messages: Sequence[Message]) -> dict[str, str]:
+    """A common name for each speaker whose name has no letter, by that name. The model writes "I"
+    of one whom a chat knows by a phone number."""
+    said = " ".join([*(m.content for m in messages), *(m.name or "" for m in messages)])
+    names = dict.fromkeys(m.name for m in messages if m.name)
+    unnamed = [name for name in names if not any(map(str.isalpha, name))]
+    free = [name for name in _STAND_INS if name not in said]
+    return dict(zip(unnamed, free, strict=False))
+
+
+def _renamed(message: Message, names: Mapping[str, str]) -> Message:
+    return replace(message, name=names.get(message.name or "", message.name))
+
+
+def _with_names(fact: str, names: Mapping[str, str]) -> str:
+    for name, stand_in in names.items():
+        fact = name.join(re.split(rf"\b{stand_in}\b", fact))
+    return fact
 
 
 def expert_target(facts: Sequence[str]) -> str:
@@ -330,8 +354,8 @@ def _grounded(fact: str, reading: Reading) -> tuple[str, str] | None:
 
     A fact is dropped as invented unless at least _OWN of its words are the message's and at least
     _SHOWN of them were shown. A fact about another person is dropped if that person said more of it
-    before. A sentence in the first person is about the speaker, even if the expert named another
-    person.
+    before, or if it is the user, who has said nothing. A sentence in the first person is about the
+    speaker, even if the expert named another person. A fact of a speaker with a name has no "I".
     """
     message, speaker = reading.message, label(reading.message)
     named = _named(reading)
@@ -346,7 +370,9 @@ def _grounded(fact: str, reading: Reading) -> tuple[str, str] | None:
     sentence = max(parts, key=lambda part: _count_said(new, language.words(part)))
     if _puts_another_right(reading) and re.match(rf"{re.escape(speaker)}\b", fact):
         return None
-    others = reading.names - {speaker}
+    if message.name and language.is_of_speaker(fact.split(maxsplit=1)[0]):
+        return None  # "I" in a fact is the user
+    others = {*reading.names, _USER} - {speaker}
     other = next((o for o in others if re.match(rf"{re.escape(o)}\b", fact)), None)
     if other is None or re.search(rf"\b{re.escape(speaker)}\b", fact):
         return fact, sentence
@@ -357,7 +383,7 @@ def _grounded(fact: str, reading: Reading) -> tuple[str, str] | None:
             language.is_of_listener(said) or re.search(rf"\b{re.escape(other)}\b", said)
         ):
             return speaker + fact[len(other) :], sentence
-    return fact, sentence
+    return None if other == _USER and _USER not in reading.names else (fact, sentence)
 
 
 def _puts_another_right(reading: Reading) -> bool:

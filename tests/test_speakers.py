@@ -1,0 +1,163 @@
+"""Whose "I" may answer a question in a store of several people, and what is told of one of them."""
+
+import pytest
+from memorykit import quick
+
+from edgemem import Chat
+from edgemem.memory import Memory
+from edgemem.pipeline.recall import overview, search, told_of
+from edgemem.pipeline.speakers import kept_for
+from edgemem.results import Scope
+from edgemem.stages.generation import NEAREST, NOTHING_FOUND
+
+ANA = {"user_id": "ana"}
+DAY = "2024-05-01T10:00:00+00:00"
+
+
+@pytest.fixture
+def memory():
+    with quick() as opened:
+        yield opened
+
+
+def tell(memory: Memory, text: str, name: str | None = None, day: str = DAY) -> None:
+    said = {"role": "user", "content": text, "timestamp": day} | ({"name": name} if name else {})
+    memory.add([said], infer=False, **ANA)
+
+
+def kept(memory: Memory, question: str) -> set[str]:
+    hits = search(
+        memory, ANA, question, None, (), most=16, keep=kept_for(memory, Scope(**ANA), question)
+    )
+    return {hit.memory for hit in hits}
+
+
+OWN = "I'm allergic to penicillin."
+RUTHS = "I'm allergic to peanuts."
+TOMS = "I'm allergic to cats."
+
+
+def in_a_group(memory: Memory) -> None:
+    tell(memory, OWN)
+    tell(memory, RUTHS, "Ruth Lodge")
+    tell(memory, TOMS, "Tom")
+
+
+def test_another_ones_i_answers_no_question_about_the_user(memory):
+    in_a_group(memory)
+    assert kept(memory, "What am I allergic to?") == {OWN}
+
+
+def test_a_question_about_somebody_is_answered_by_their_own_i_alone(memory):
+    in_a_group(memory)
+    assert kept(memory, "What is Ruth allergic to?") == {RUTHS}
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "What did they say I'm allergic to?",
+        "Who is allergic to something of mine?",
+        "Is anybody allergic to my cats?",
+        "Tell me who is allergic.",
+    ],
+)
+def test_what_others_say_answers_a_question_for_what_others_say(memory, question):
+    in_a_group(memory)
+    assert kept(memory, question) == {OWN, RUTHS, TOMS}
+
+
+@pytest.mark.parametrize("question", ["What am I allergic to?", "What is Ruth allergic to?"])
+def test_where_no_turn_is_the_users_nothing_is_left_out(memory, question):
+    tell(memory, RUTHS, "Ruth")
+    tell(memory, TOMS, "Tom")
+    memory.add({"role": "user", "content": "What am I?", "recalled": True}, infer=False, **ANA)
+    assert kept(memory, question) == {RUTHS, TOMS}
+    tell(memory, OWN)
+    assert len(kept(memory, question)) == 1
+
+
+def test_what_another_tells_the_user_answers_a_question_about_the_user(memory):
+    tell(memory, "I sold the keys.")
+    tell(memory, "I put your keys in the drawer.", "Tom")
+    tell(memory, "We found the keys.", "Tom")
+    tell(memory, "I lost the keys", "Tom")
+    told = kept(memory, "Where are my keys?")
+    assert told == {"I sold the keys.", "I put your keys in the drawer.", "We found the keys."}
+
+
+def test_the_users_words_are_found_behind_those_of_many_others(memory):
+    for n in range(60):
+        tell(memory, f"I live in York {n}.", "Ruth")
+    tell(memory, "At present and for some years to come I live somewhere in Bath.")
+    assert kept(memory, "Where do I live?") == {
+        "At present and for some years to come I live somewhere in Bath."
+    }
+
+
+@pytest.mark.parametrize(
+    ("question", "find"), [("Who is Jens?", told_of), ("tell me about jens", overview)]
+)
+def test_what_somebody_tells_of_themselves_is_told_of_them(memory, question, find):
+    tell(memory, "Jens is my Danish colleague.")
+    tell(memory, "I start a bakery in Aarhus.", "Jens Holm")
+    tell(memory, "The forecast says fog.", "Jens Holm")
+    tell(memory, "I bought a canoe.", "Ruth")
+    hits = memory.search(question, **ANA)
+    found = find(memory, question, hits, most=12, scope=Scope(**ANA))
+    told = {"Jens is my Danish colleague.", "I start a bakery in Aarhus."}
+    assert told <= {evidence.text for evidence in found} <= told | {"The forecast says fog."}
+
+
+def test_what_somebody_else_of_a_first_name_tells_is_not_told_of_them(memory):
+    tell(memory, "I met Tom Reilly, he sings.")
+    tell(memory, "I start a bakery.", "Tom Ferris")
+    tell(memory, "I sell boats.", "Tom Reilly")
+    question = "Who is Tom Reilly?"
+    found = told_of(memory, question, memory.search(question, **ANA), most=12, scope=Scope(**ANA))
+    assert [evidence.text for evidence in found] == ["I met Tom Reilly, he sings.", "I sell boats."]
+
+
+def test_most_of_what_is_told_of_somebody_is_not_their_own(memory):
+    for n in range(30):
+        tell(memory, f"I saw bird{n} on lake{n}.", "Jens")
+    for n in range(8):
+        tell(memory, f"Jens has hobby{n}.")
+    found = told_of(
+        memory, "Who is Jens?", memory.search("Jens", **ANA), most=12, scope=Scope(**ANA)
+    )
+    assert sum("hobby" in e.text for e in found) >= 6
+    assert found[-1].text.startswith("and ")
+
+
+@pytest.mark.parametrize(
+    ("question", "told"),
+    [
+        ("Tell me about Jens in 2024", ["Jens sings.", "In May 2024 Jens sailed."]),
+        ("Tell me about Jens in June 2024", ["Jens sings."]),
+        ("Tell me about Jens in 2019", []),
+        ("Tell me about Jens", ["Jens left.", "Jens sings.", "In May 2024 Jens sailed."]),
+        ("Give me an overview of what Jens sings in 2024?", ["Jens sings."]),
+    ],
+)
+def test_an_overview_of_a_month_or_a_year_is_of_what_was_told_in_or_of_it(memory, question, told):
+    tell(memory, "Jens left.", day="2018-05-01T10:00:00+00:00")
+    tell(memory, "Jens sings.", day="2024-06-01T10:00:00+00:00")
+    tell(memory, "In May 2024 Jens sailed.", day="2026-06-01T10:00:00+00:00")
+    hits = memory.search(question, **ANA)
+    scope, now = Scope(**ANA), "2026-11-30T10:00:00+00:00"
+    found = overview(memory, question, hits, most=12, scope=scope, said_at=now)
+    assert [e.text for e in found][: len(told) or None] == told
+
+
+def test_a_refusal_quotes_another_ones_i_with_the_name(shipped, embedder):
+    with Memory(":memory:", engine=shipped, embedder=embedder) as memory:
+        for text in ("The train leaves at 9:40.", "I work in Bristol.", "I quit smoking."):
+            tell(memory, text)
+        tell(memory, RUTHS, "Ruth")
+        reply = Chat(memory, **ANA).send("What am I allergic to?", remember=False)
+        "".join(reply)
+        assert reply.text == f"{NOTHING_FOUND}\n\n{NEAREST}\n- 1 May 2024, Ruth: {RUTHS}"
+        reply = Chat(memory, **ANA).send("What is Ruth allergic to?", remember=False)
+        "".join(reply)
+        assert reply.text == "peanuts"
