@@ -10,6 +10,7 @@ the tense beside them; nothing of memories.
 from __future__ import annotations
 
 import re
+from calendar import monthrange
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -64,6 +65,7 @@ __all__ = [
     "asked_days",
     "asks_only_when",
     "calls_off",
+    "comes_again",
     "ends_weekly",
     "goes_on",
     "may_call_off",
@@ -108,6 +110,7 @@ _DATED = re.compile(
 )
 _A_DAY = rf"(?:{'|'.join(DAYS)}|mon|tues?|wed|thur?s?|fri|sat|sun)"
 _PARTS_OF_DAY = "mornings|afternoons|evenings|nights"
+_OF_MONTH = "(?:the|each|every) month"
 _A_NTH, _HOURS = r"\d\d?(?:st|nd|rd|th)\b", r"(?= \d\d?(?:[:.-]\d| ?[ap]\.?m\b))"
 # "booked for Thursday", "moved from the 19th to the 26th", "lunch sun 22nd", "party fri 9pm"
 _TO_DAY = re.compile(
@@ -122,6 +125,12 @@ _EVERY = re.compile(
     rf"|\b((?:{'|'.join(DAYS)})s|(?:{_A_DAY})(?= (?:{_PARTS_OF_DAY})\b))\b",
     re.I,
 )
+_MONTHLY = re.compile(
+    rf"\b(?P<nth>first|second|third|fourth|last) (?P<day>{_A_DAY})"
+    rf"(?: (?:morning|afternoon|evening|night))? (?:of|in) {_OF_MONTH}\b",
+    re.I,
+)
+_NTHS = re.compile(rf"\b[1-4](?:st|nd|rd|th)(?= {_A_DAY}\b)", re.I)
 _SUMMED_UP = re.compile(r"\b(?:my|the|this) (day|week|month|year)$")
 _LATELY = re.compile(
     rf"(?:\b(?:in|over|during|for|of) )?\b(?:my|the) (?:last|past) (?:(?P<n>{COUNT}) )?"
@@ -133,6 +142,16 @@ _HOW_WAS = re.compile(
 )
 _SUM_UP = re.compile(r"\b(?:summar\w+|recap|sum up)\b", re.I)
 _AHEAD = re.compile(r"\bcoming up\b|\bahead\b", re.I)
+_MY_NEXT = re.compile(
+    r"\b(?:what(?:['’]?s| is| do i have| have i got)|when(?:['’]?s| is)) (?:(?:my|our) next "
+    r"(?:appointment|event)|next (?:in|on) (?:my|our) (?:diary|calendar|agenda|schedule))",
+    re.I,
+)
+_AND_WHEN = re.compile(
+    r"\Aand(?: then)?,? (?=(?:(?:(?:on|over|at) )?(?:(?:the|this|next|last) )?"
+    rf"(?:week(?:end)?|{_A_DAY})|tomorrow)(?: (?:morning|afternoon|evening))?\W*\?)",
+    re.I,
+)
 _PAST = re.compile(r"\b(?:did|was|were|happened|had)\b", re.I)
 _HAVE_GOT = re.compile(r"\b(?:have (i|we)|(i|we)(?:['’]ve| have)) (?:got|any)\b", re.I)
 _DID_HAVE = re.compile(r"\bdid (i|we) have\b", re.I)
@@ -415,7 +434,8 @@ def naming(first: date, last: date) -> re.Pattern[str]:
 
     Among the others are lengths of time from when they were told ("in 40 weeks", "a year today").
     """
-    return re.compile(f"{forms_of(first, last)}|{A_FEAST}|{_FROM_NOW}", re.I)
+    forms = f"{forms_of(first, last)}|{A_FEAST}|{_FROM_NOW}|\\b(?:of|in) {_OF_MONTH}\\b"
+    return re.compile(forms, re.I)
 
 
 def subjects(text: str) -> set[str]:
@@ -448,6 +468,25 @@ def told_weekdays(text: str) -> set[int]:
     return {number for name, number in calendar.WEEKDAYS.items() if name in names}
 
 
+def comes_again(text: str, days: Iterable[date]) -> list[date]:
+    """Those of these days on which a text says something to come each week, or once a month.
+
+    >>> comes_again("We meet on the first Wednesday of every month.", [date(2026, 12, 2)])
+    [datetime.date(2026, 12, 2)]
+    """
+    weekly = told_weekdays(text)
+    text = _NTHS.sub(lambda nth: [*_WEEKS][int(nth[0][0]) - 1], plain(text))
+    found = (one for one in _MONTHLY.finditer(text) if not _is_over(text, one))
+    monthly = [(calendar.WEEKDAYS[m["day"][:3].lower()], m["nth"].lower()) for m in found]
+    again = []
+    for day in days:
+        nths = [*_WEEKS][(day.day - 1) // 7 :][:1]
+        nths += ["last"] * (monthrange(day.year, day.month)[1] - day.day < 7)
+        if day.weekday() in weekly or any((day.weekday(), nth) in monthly for nth in nths):
+            again.append(day)
+    return again
+
+
 def _is_over(text: str, every: re.Match[str]) -> bool:
     """Whether a text says that there is nothing on these weekdays any more."""
     first, last = tense.clause(text, *every.span())
@@ -467,6 +506,7 @@ def asked_days(question: str, now: str) -> Asked | None:
     if len(question) > _LONGEST:
         return None
     asked = _MONTH_FIRST.sub(r"\2 \1 ", asked_in_english(plain(question)))
+    asked = _MY_NEXT.sub("what's coming up", _AND_WHEN.sub("what about ", asked))
     asked = _NTH_WEEK.sub(lambda found: f"on {_WEEKS.get(found['nth'].lower())} ", asked)
     asked = spelled_days(asked).strip(" ?!.")
     asked = _BETWEEN.sub("on ", _NUMBERS.sub(r"on \1-\2", _AN_HOUR.sub("", asked)))
