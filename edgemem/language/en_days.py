@@ -103,6 +103,10 @@ _WHEN = re.compile(
     re.I,
 )
 _MONTH_FIRST = re.compile(rf"\b({A_MONTH})\b\.? (\d\d?)(?:st|nd|rd|th)?,? (?={A_YEAR})", re.I)
+_TO_THE_NTH = re.compile(  # "in January, from the 12th to the 19th"
+    rf"\bin ({A_MONTH}),? (?:from )?the (\d\d?)\w* (?:to|till?|until) (?:the )?(\d\d?)[a-z]{{2}}\b",
+    re.I,
+)
 _DATED = re.compile(
     rf"\b(?:(?:{'|'.join(DAYS)})s?|mon|tues?|wed|thur?s?|fri|sat|sun|{A_MONTH}|today|tonight|tom\w+|tm\w+|"
     r"yesterday|week(?:end)?s?|fortnight|months?|days?|ago|year|\d\d?(?:st|nd|rd|th)|\d{4})\b",
@@ -126,11 +130,10 @@ _EVERY = re.compile(
     re.I,
 )
 _MONTHLY = re.compile(
-    rf"\b(?P<nth>first|second|third|fourth|last) (?P<day>{_A_DAY})"
+    rf"\b(?P<nth>first|second|third|fourth|last)(?:st|nd|rd|th)? (?P<day>{_A_DAY})"
     rf"(?: (?:morning|afternoon|evening|night))? (?:of|in) {_OF_MONTH}\b",
     re.I,
 )
-_NTHS = re.compile(rf"\b[1-4](?:st|nd|rd|th)(?= {_A_DAY}\b)", re.I)
 _SUMMED_UP = re.compile(r"\b(?:my|the|this) (day|week|month|year)$")
 _LATELY = re.compile(
     rf"(?:\b(?:in|over|during|for|of) )?\b(?:my|the) (?:last|past) (?:(?P<n>{COUNT}) )?"
@@ -299,7 +302,7 @@ def told_days(text: str, said_at: str) -> list[Days]:
     >>> told_days("I'm off next week", "2026-05-20T10:00:00+00:00")
     [(datetime.date(2026, 5, 25), datetime.date(2026, 5, 31))]
     """
-    text = _MONTH_FIRST.sub(r"\2 \1 ", plain(text))
+    text = _TO_THE_NTH.sub(r"on \2-\3 \1", _MONTH_FIRST.sub(r"\2 \1 ", plain(text)))
     elsewhere = NAMED_OR_NUMBERED.search(text) is not None
     if not (elsewhere or _DATED.search(text) or re.search(A_FEAST, text, re.I)):
         return []
@@ -475,15 +478,14 @@ def comes_again(text: str, days: Iterable[date]) -> list[date]:
     [datetime.date(2026, 12, 2)]
     """
     weekly = told_weekdays(text)
-    text = _NTHS.sub(lambda nth: [*_WEEKS][int(nth[0][0]) - 1], plain(text))
+    text = re.sub(r"\b[1-4](?=st |nd |rd |th )", lambda n: [*_WEEKS][int(n[0]) - 1], plain(text))
     found = (one for one in _MONTHLY.finditer(text) if not _is_over(text, one))
     monthly = [(calendar.WEEKDAYS[m["day"][:3].lower()], m["nth"].lower()) for m in found]
     again = []
     for day in days:
-        nths = [*_WEEKS][(day.day - 1) // 7 :][:1]
-        nths += ["last"] * (monthrange(day.year, day.month)[1] - day.day < 7)
-        if day.weekday() in weekly or any((day.weekday(), nth) in monthly for nth in nths):
-            again.append(day)
+        on, left = day.weekday(), monthrange(day.year, day.month)[1] - day.day
+        nths = [*_WEEKS, ""][(day.day - 1) // 7], "last" * (left < 7)
+        again += [day] * (on in weekly or any((on, nth) in monthly for nth in nths))
     return again
 
 

@@ -147,7 +147,7 @@ def days_told(sentence: str, said_at: str) -> list[date]:
         days for text in (sentence, f"there was {sentence}") for days in told_days(text, said_at)
     ]
     named = [mention.day for mention in mentions(sentence, said_at) if mention.day]
-    days = [first for first, last in told if last - first < _WEEK or last in named]
+    days = [a for a, b in told if b - a < _WEEK or a.day > 1 or b in named]
     days = days or named
     days = days or [said] * bool(_THIS_DAY.search(sentence))
     return sorted(days, key=lambda day: abs(day - said))
