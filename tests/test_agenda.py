@@ -16,6 +16,7 @@ from edgemem import Chat, Memory
 from edgemem.language import (
     asked_days,
     calls_off,
+    comes_again,
     ends_weekly,
     may_name_far,
     naming,
@@ -63,6 +64,10 @@ NOW = "2026-11-18T09:00:00+00:00"  # a Wednesday
         ("What's coming up next year?", "2027-01-01", "2027-12-31"),
         ("What is planned for the spring?", "2027-03-01", "2027-05-31"),
         ("¿Qué tengo el lunes?", "2026-11-23", "2026-11-23"),
+        ("And next week?", "2026-11-23", "2026-11-29"),
+        ("and on Sunday?", "2026-11-22", "2026-11-22"),
+        ("What's my next appointment?", "2026-11-18", "9999-12-31"),
+        ("What's next in my diary?", "2026-11-18", "9999-12-31"),
     ],
 )
 def test_a_question_for_coming_days_is_known(question: str, first: str, last: str) -> None:
@@ -142,6 +147,7 @@ def test_a_question_for_past_days_is_known(question: str, first: str, last: str)
         "When is the dentist on Friday?", "What should I cook on Saturday?", "what's today?",
         "What is the date today?", "What's the weather tomorrow?", "What may I eat?",
         "What's next?",
+        "What's my next appointment with Dr Anand?", "And in May?", "And Friday.", "And today?",
         "I have the dentist on Friday", "What do I have on Tuesdays?", "On Friday we march.", "",
         "What do I have on 3/12?", "What do I have on version 3.12?", "Was ist los?",
         "Who comes on Thursday and Friday?", "What's on at 5?",
@@ -252,6 +258,20 @@ def test_what_comes_every_week_is_known_by_its_weekdays() -> None:
     assert told_weekdays("Jour fixe jeden Dienstag, yoga los jueves, donnerstags Chor") == {1, 3}
     assert told_weekdays("choir on Monday evenings, yoga thu mornings") == {0, 3}
     assert not told_days("choir on Monday evenings", "2026-11-12T10:00:00+00:00")
+
+
+def test_what_comes_once_a_month_is_known_by_its_day() -> None:
+    december = [date(2026, 12, day) for day in range(1, 32)]
+    for text, days in (
+        ("The circle meets on the first Wednesday of every month at 7 pm.", [2]),
+        ("book club: 3rd mon of the month", [21]),
+        (
+            "Choir on the last Friday evening of each month, gym every Tuesday",
+            [1, 8, 15, 22, 25, 29],
+        ),
+        ("I no longer go on the first Wednesday of the month.", []),
+    ):
+        assert [day.day for day in comes_again(text, december)] == days, text
 
 
 @pytest.fixture

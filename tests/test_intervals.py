@@ -143,6 +143,8 @@ def memory() -> Iterator[Memory]:
             ("2026-10-25", "The concert of the choir is on 5 December."),
             ("2026-11-02", "The concert of the choir is on 12 December now."),
             ("2026-11-03", "The dinner of the club is on 15 December."),
+            ("2026-11-08", "We're going to the Azores, 20 to 30 January, with Ryanair."),
+            ("2026-11-09", "We decided to go to Madeira in January, from the 12th to the 19th."),
             ("2026-11-10", "The dinner of the club is cancelled."),
         ):
             opened.add(text, user_id="me", infer=False, timestamp=f"{when}T10:00:00Z")
@@ -163,6 +165,8 @@ def ask(memory: Memory, question: str) -> tuple[str, tuple[Evidence, ...]] | Non
         ("How long have I had the cat Gravy?", "60 days (about 2 months)"),
         ("How many days until the half marathon?", "151 days"),
         ("How many days until the concert of the choir?", "24 days"),
+        ("How many days until we fly to the Azores?", "63 days"),
+        ("How many days until we go to Madeira?", "55 days"),
     ],
 )  # fmt: skip
 def test_the_nearest_sentence_tells_the_day(memory: Memory, question: str, answer: str) -> None:

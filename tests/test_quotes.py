@@ -198,3 +198,29 @@ def test_a_base_model_does_not_read_what_is_taken_back_or_quoted():
     text = 'I sold my car. Scratch that, I kept it. It says "I have been a widow for years".'
     extract(Base(), [said(text)], reader="quote")
     assert prompts == ["Kim: Scratch that, I kept it."]
+
+
+@pytest.mark.parametrize(
+    ("fact", "told"),
+    [
+        ("Tom has asthma, the doctor in Leeds confirmed it last week.", "Tom has asthma."),
+        ("Tom has gout, it was diagnosed in Leeds on 20 November 2026.", "Tom has gout."),
+        ("Leila wrote on carpets in 2018, as she told Hugo.", "Leila wrote on carpets in 2018."),
+        ("User has let the choir drop and told Ines so.", "User has let the choir drop."),
+    ],
+)
+def test_a_last_clause_that_only_tells_who_says_it_is_left_out(fact, told):
+    assert language.without_source(fact) == told
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        "User lost the ring, Ana found it on 3 May.",
+        "User was offered the post, and User said no.",
+        "User called the dinner off, for they will cook at home.",
+        "The firm wrote that the post has been filled.",
+    ],
+)
+def test_a_clause_that_tells_something_itself_stays(fact):
+    assert language.without_source(fact) == fact

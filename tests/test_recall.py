@@ -302,6 +302,41 @@ def test_advice_is_shown_what_somebody_must_avoid_and_a_letter_is_not(embedder):
     assert given == [{said[0], said[1], said[3]}, {said[3]}]
 
 
+GUESTS = (
+    "We have two children: Judith, who lives in Bristol with her husband Kamal, and Rory.",
+    "Judith's daughter Posy is my only grandchild. She loves otters and volcanoes.",
+    "Judith and Posy will come back with us on Friday and stay till Sunday.",
+    "Posy has gone off volcanoes, it's all octopuses now.",
+    "Posy will be a star in her school nativity on Friday. We're driving down.",
+    "Walter and I are going to Madeira in January.",
+    "I'm allergic to penicillin, it gave me a dreadful rash.",
+    "Posy is lactose intolerant, the doctor in Bristol confirmed it.",
+    "My friend Hilary is a vegetarian.",
+    "Hilary has asked for no presents but a donation.",
+)
+
+
+@pytest.mark.parametrize(
+    ("asks", "avoided", "left_out"),
+    [
+        ("What shall I cook for Judith, Kamal and Posy on Friday evening?", {6, 7}, {}),
+        ("What shall I bake for Posy and Walter?", {6, 7}, {}),
+        ("What can I give Hilary and Posy for lunch?", {6, 7, 8}, {}),
+        ("Recommend a book for Hilary.", {6, 8}, {7}),
+    ],
+)
+def test_what_those_named_must_avoid_comes_first(embedder, asks, avoided, left_out):
+    """Among the notes of three guests and the user's own allergies, one guest's had no place."""
+    engine = FakeEngine(facts={GUESTS[7]: "Posy is lactose intolerant"})
+    with quick(embedder=embedder, engine=engine) as memory:
+        for text in GUESTS:
+            tell(memory, text, infer=True)
+        hits = memory.search(asks, user_id="ana", top_k=16)
+        given = {*sentences(bearing(memory, Scope(user_id="ana"), asks, hits, most=5, advice=True))}
+    assert {GUESTS[i] for i in avoided} <= given
+    assert given.isdisjoint(GUESTS[i] for i in left_out)
+
+
 def test_what_is_told_of_somebody_by_a_pronoun_alone_reaches_advice(embedder):
     """ "She is allergic to shellfish." was left out as another's."""
     with quick(embedder=embedder) as memory:

@@ -332,6 +332,28 @@ def test_a_fact_is_compared_with_what_names_the_one_it_is_about(monkeypatch, fac
     assert op.event == "ADD"
 
 
+@pytest.mark.parametrize(
+    ("plan", "fact", "event"),
+    [
+        (
+            "User has the dentist on Thursday 3 December 2026 at 9:15.",
+            "User is allergic to latex, the dentist confirmed it in the week of 16 November 2026.",
+            "ADD",
+        ),
+        (
+            "Anna will run the marathon in London on 4 April 2027.",
+            "Anna is diabetic, the doctor in London confirmed it on 20 November 2026.",
+            "ADD",
+        ),
+        ("User has asthma", "It was never asthma, the doctor told User.", "DELETE"),
+    ],
+)
+def test_who_says_a_fact_ends_no_memory(plan, fact, event):
+    """A dentist who confirmed an allergy ended an appointment with the dentist."""
+    (op,) = decide(None, [fact], [near(plan)], encoder())
+    assert op.event == event
+
+
 def test_a_set_with_an_update_expert_is_asked_before_the_encoder(monkeypatch):
     monkeypatch.setattr(update, "probabilities", None)
     engine = Saying("ADD")

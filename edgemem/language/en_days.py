@@ -10,6 +10,7 @@ the tense beside them; nothing of memories.
 from __future__ import annotations
 
 import re
+from calendar import monthrange
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -65,6 +66,7 @@ __all__ = [
     "asked_within",
     "asks_only_when",
     "calls_off",
+    "comes_again",
     "ends_weekly",
     "goes_on",
     "may_call_off",
@@ -102,6 +104,10 @@ _WHEN = re.compile(
     re.I,
 )
 _MONTH_FIRST = re.compile(rf"\b({A_MONTH})\b\.? (\d\d?)(?:st|nd|rd|th)?,? (?={A_YEAR})", re.I)
+_TO_THE_NTH = re.compile(  # "in January, from the 12th to the 19th"
+    rf"\bin ({A_MONTH}),? (?:from )?the (\d\d?)\w* (?:to|till?|until) (?:the )?(\d\d?)[a-z]{{2}}\b",
+    re.I,
+)
 _DATED = re.compile(
     rf"\b(?:(?:{'|'.join(DAYS)})s?|mon|tues?|wed|thur?s?|fri|sat|sun|{A_MONTH}|today|tonight|tom\w+|tm\w+|"
     r"yesterday|week(?:end)?s?|fortnight|months?|days?|ago|year|\d\d?(?:st|nd|rd|th)|\d{4})\b",
@@ -109,6 +115,7 @@ _DATED = re.compile(
 )
 _A_DAY = rf"(?:{'|'.join(DAYS)}|mon|tues?|wed|thur?s?|fri|sat|sun)"
 _PARTS_OF_DAY = "mornings|afternoons|evenings|nights"
+_OF_MONTH = "(?:the|each|every) month"
 _A_NTH, _HOURS = r"\d\d?(?:st|nd|rd|th)\b", r"(?= \d\d?(?:[:.-]\d| ?[ap]\.?m\b))"
 # "booked for Thursday", "moved from the 19th to the 26th", "lunch sun 22nd", "party fri 9pm"
 _TO_DAY = re.compile(
@@ -121,6 +128,11 @@ _NTH = re.compile(rf"(?:\bon )?\bthe ({_A_NTH})(?! of)", re.I)
 _EVERY = re.compile(
     rf"\b(?:every|each) ((?:{_A_DAY})(?:(?:,| and| n| &)+ (?:{_A_DAY}))*)\b"
     rf"|\b((?:{'|'.join(DAYS)})s|(?:{_A_DAY})(?= (?:{_PARTS_OF_DAY})\b))\b",
+    re.I,
+)
+_MONTHLY = re.compile(
+    rf"\b(?P<nth>first|second|third|fourth|last)(?:st|nd|rd|th)? (?P<day>{_A_DAY})"
+    rf"(?: (?:morning|afternoon|evening|night))? (?:of|in) {_OF_MONTH}\b",
     re.I,
 )
 _SUMMED_UP = re.compile(r"\b(?:my|the|this) (day|week|month|year)$")
@@ -144,6 +156,16 @@ _WITHIN = re.compile(
     re.I,
 )
 _AHEAD = re.compile(r"\bcoming up\b|\bahead\b", re.I)
+_MY_NEXT = re.compile(
+    r"\b(?:what(?:['’]?s| is| do i have| have i got)|when(?:['’]?s| is)) (?:(?:my|our) next "
+    r"(?:appointment|event)|next (?:in|on) (?:my|our) (?:diary|calendar|agenda|schedule))",
+    re.I,
+)
+_AND_WHEN = re.compile(
+    r"\Aand(?: then)?,? (?=(?:(?:(?:on|over|at) )?(?:(?:the|this|next|last) )?"
+    rf"(?:week(?:end)?|{_A_DAY})|tomorrow)(?: (?:morning|afternoon|evening))?\W*\?)",
+    re.I,
+)
 _PAST = re.compile(r"\b(?:did|was|were|happened|had)\b", re.I)
 _HAVE_GOT = re.compile(r"\b(?:have (i|we)|(i|we)(?:['’]ve| have)) (?:got|any)\b", re.I)
 _DID_HAVE = re.compile(r"\bdid (i|we) have\b", re.I)
@@ -291,7 +313,7 @@ def told_days(text: str, said_at: str) -> list[Days]:
     >>> told_days("I'm off next week", "2026-05-20T10:00:00+00:00")
     [(datetime.date(2026, 5, 25), datetime.date(2026, 5, 31))]
     """
-    text = _MONTH_FIRST.sub(r"\2 \1 ", plain(text))
+    text = _TO_THE_NTH.sub(r"on \2-\3 \1", _MONTH_FIRST.sub(r"\2 \1 ", plain(text)))
     elsewhere = NAMED_OR_NUMBERED.search(text) is not None
     if not (elsewhere or _DATED.search(text) or re.search(A_FEAST, text, re.I)):
         return []
@@ -426,7 +448,8 @@ def naming(first: date, last: date) -> re.Pattern[str]:
 
     Among the others are lengths of time from when they were told ("in 40 weeks", "a year today").
     """
-    return re.compile(f"{forms_of(first, last)}|{A_FEAST}|{_FROM_NOW}", re.I)
+    forms = f"{forms_of(first, last)}|{A_FEAST}|{_FROM_NOW}|\\b(?:of|in) {_OF_MONTH}\\b"
+    return re.compile(forms, re.I)
 
 
 def subjects(text: str) -> set[str]:
@@ -459,6 +482,24 @@ def told_weekdays(text: str) -> set[int]:
     return {number for name, number in calendar.WEEKDAYS.items() if name in names}
 
 
+def comes_again(text: str, days: Iterable[date]) -> list[date]:
+    """Those of these days on which a text says something to come each week, or once a month.
+
+    >>> comes_again("We meet on the first Wednesday of every month.", [date(2026, 12, 2)])
+    [datetime.date(2026, 12, 2)]
+    """
+    weekly = told_weekdays(text)
+    text = re.sub(r"\b[1-4](?=st |nd |rd |th )", lambda n: [*_WEEKS][int(n[0]) - 1], plain(text))
+    found = (one for one in _MONTHLY.finditer(text) if not _is_over(text, one))
+    monthly = [(calendar.WEEKDAYS[m["day"][:3].lower()], m["nth"].lower()) for m in found]
+    again = []
+    for day in days:
+        on, left = day.weekday(), monthrange(day.year, day.month)[1] - day.day
+        nths = [*_WEEKS, ""][(day.day - 1) // 7], "last" * (left < 7)
+        again += [day] * (on in weekly or any((on, nth) in monthly for nth in nths))
+    return again
+
+
 def _is_over(text: str, every: re.Match[str]) -> bool:
     """Whether a text says that there is nothing on these weekdays any more."""
     first, last = tense.clause(text, *every.span())
@@ -478,6 +519,7 @@ def asked_days(question: str, now: str) -> Asked | None:
     if len(question) > _LONGEST:
         return None
     asked = _MONTH_FIRST.sub(r"\2 \1 ", asked_in_english(plain(question)))
+    asked = _MY_NEXT.sub("what's coming up", _AND_WHEN.sub("what about ", asked))
     asked = _NTH_WEEK.sub(lambda found: f"on {_WEEKS.get(found['nth'].lower())} ", asked)
     asked = spelled_days(asked).strip(" ?!.")
     asked = _BETWEEN.sub("on ", _NUMBERS.sub(r"on \1-\2", _AN_HOUR.sub("", asked)))

@@ -82,6 +82,7 @@ _FORMS: tuple[tuple[Asks, str], ...] = (
     ("first", rf"^(?P<a>.+?),? or (?P<b>.+?)[,:;–—-]+ ?(?:what|which)(?: \w+){{0,2}} {_FIRST}"),
 )
 _PATTERNS = tuple((asks, re.compile(form, re.I)) for asks, form in _FORMS)
+_WEEK = timedelta(days=7)
 _DAYS_OF = {"week": 7, "month": 30.44, "year": 365.25}
 _VAGUE = re.compile(
     rf"\b{COUNT} {UNIT}s?\b|\b(?:last|this|past|next) year\b|\b(?:19|20)\d\d\b", re.I
@@ -138,16 +139,16 @@ def _bare(event: str) -> str:
 
 
 def days_told(sentence: str, said_at: str) -> list[date]:
-    """The days that a sentence may tell, the nearest to when it was said first. Where no verb tells
+    """The days that a sentence may tell, the nearest to when it was said first. Of several days in
+    a row ("20 to 27 January") the first, of a whole month or a season none. Where no verb tells
     whether a day is past or coming ("lorry hit the van on thursday"), both. said_at: local ISO."""
     said = date.fromisoformat(said_at[:10])
-    days = [
-        first
-        for text in (sentence, f"there was {sentence}")
-        for first, last in told_days(text, said_at)
-        if last - first < timedelta(days=7)
+    told = [
+        days for text in (sentence, f"there was {sentence}") for days in told_days(text, said_at)
     ]
-    days = days or [mention.day for mention in mentions(sentence, said_at) if mention.day]
+    named = [mention.day for mention in mentions(sentence, said_at) if mention.day]
+    days = [a for a, b in told if b - a < _WEEK or a.day > 1 or b in named]
+    days = days or named
     days = days or [said] * bool(_THIS_DAY.search(sentence))
     return sorted(days, key=lambda day: abs(day - said))
 

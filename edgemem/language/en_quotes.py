@@ -1,4 +1,4 @@
-"""English: what a message quotes, and what it takes back.
+"""English: what a message quotes, who said what it tells, and what it takes back.
 
 Words in quotation marks are somebody else's, or nobody's. A title or a name in such marks is the
 speaker's own word for a thing.
@@ -22,7 +22,7 @@ from edgemem.language.en import (
 )
 from edgemem.language.en_calendar import DAYS, MONTHS
 
-__all__ = ["corrected", "quotations", "taken_back", "uncut", "unquoted"]
+__all__ = ["corrected", "quotations", "taken_back", "uncut", "unquoted", "without_source"]
 
 _LEAST = 5
 """Words of a quotation that does not say I or we. A shorter one is a title or a name."""
@@ -31,6 +31,18 @@ _LEAST = 5
 _QUOTATION = re.compile(
     r"(?<![\w\"])\"(?=[^\s\"])(?P<straight>[^\"]+)\"(?!\w)"
     r"|[“„](?P<curly>[^“”„\"]+)[”“\"]|«(?P<pointed>[^«»]+)»|»(?P<turned>[^«»]+)«"
+)
+
+_THEN = r"(?: (?:on|in|at|this|last|yesterday|today|tonight|just now)\b(?: [\w'’:]+){0,7})?"  # when
+_SOURCE = re.compile(
+    r"(?:[,;]|(?=,? (?:and|as) ))(?: and| as)? (?:"
+    r"(?:(?!(?:and|since) )[\w'’.]+ ){0,6}?(?:(?:has|have|had) )?"
+    r"(?:(?:just|already|now|also|since) )?(?:"
+    r"(?:confirm(?:s|ed)?|diagnosed|showed|shown|shows|proved|proves) (?:it|so|this|that)"
+    r"|(?:said|says|thinks)(?: (?:so|it|as much))?"
+    r"|(?:told|tells) (?:us|me|him|her|them|[A-Z]\w+)(?: so)?)"
+    r"|it (?:was|has been|is) (?:confirmed|diagnosed)(?: by (?:[\w'’.]+ ){0,3}?[\w'’.]+?)?)"
+    rf"{_THEN}\.?\Z"
 )
 
 
@@ -57,6 +69,16 @@ def unquoted(text: str, *, own: bool = False) -> str:
         if not own or (is_of_speaker(said) and len(words(said)) >= _LEAST):
             text = f"{text[: start + 1]}…{text[end - 1 :]}"
     return text
+
+
+def without_source(fact: str) -> str:
+    """A fact without a last clause that only tells who says it, and when.
+
+    >>> without_source("Anna is diabetic, the doctor in London confirmed it on 20 November 2026.")
+    'Anna is diabetic.'
+    """
+    found = _SOURCE.search(fact)
+    return f"{fact[: found.start()]}." if found else fact
 
 
 def uncut(text: str) -> list[str]:

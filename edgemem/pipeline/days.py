@@ -36,6 +36,7 @@ from edgemem.language import (
     asks,
     asks_when,
     calls_off,
+    comes_again,
     content_words,
     counts_down,
     day_text,
@@ -55,7 +56,6 @@ from edgemem.language import (
     spelled_days,
     subjects,
     told_days,
-    told_weekdays,
 )
 from edgemem.pipeline.people import counted, rarest
 from edgemem.pipeline.photos import headed, lines_of
@@ -220,9 +220,8 @@ def _told(asked: Asked, text: str, when: str) -> list[_Line]:
             continue
         named = told_days(sentence, said_at)
         near = [max(a, first) for a, b in named if a <= last and b >= first and b - a <= length]
-        again = told_weekdays(sentence) if week and not named else ()
         weekly = not near
-        near += [day for day in week if day.weekday() in again]
+        near += comes_again(sentence, week) if week and not named else ()
         then = past and not named and first <= said <= last
         if then and listed and len(content_words(sentence)) < _TELLING and goes_on(sentence):
             found[-1] = found[-1]._replace(text=f"{found[-1].text} {sentence}")

@@ -58,6 +58,7 @@ _RIVALS = 0.2  # the same, for turns of which an expert should read the newest l
 _OF_THE_BEST = 0.17  # the same, for an overview or a quotation
 _BEARS = 0.5  # the same, for advice or a text
 _PHOTO_BEARS = 0.04  # least score of an image for these: a whole receipt is much to read in vain
+_LIKELIEST = 16  # constraints that count whoever they are of
 _PARTS, _OF_A_PART = 6, 4  # names and parts of a task that are searched for, hits of each
 _QUOTED = 3  # sentences beside an answer that is not reliable
 _OFF = 2  # later turns that call off what is quoted
@@ -540,12 +541,31 @@ def bearing(
     near = [within([hit for hit in row if hit.id in tell], _BEARS) for row in rows]
     asked = language.content_words(task)
     near = [[hit for hit in row if _bears(memory, asked, hit)] for row in near]
-    whom = {*names}.union(*(language.proper_names(hit.memory) for row in near for hit in row))
-    theirs = [hit for hit in lasts if _is_own(hit) or _shares(whom, hit.memory)]  # not scored
-    near.insert(1, [hit for hit in theirs if hit.id in tell and hit.kind != "image"])
-    found = evidence_of(memory, None, list(_round_robin(*near)))[:most]
+    lasts = [hit for hit in lasts if hit.id in tell and hit.kind != "image"]  # not scored
+    of_each = [[hit for hit in lasts if _shares([name], hit.memory)] for name in names]
+    first = evidence_of(memory, None, list(_round_robin(*of_each)))[: max(1, most - 2)]
+    lasts = [hit for hit in lasts if all(hit not in of_one for of_one in of_each)]
+    whom = set[str]().union(*(language.proper_names(hit.memory) for row in near for hit in row))
+    own = _own(lasts, sure=bool(first))
+    near.insert(1, [h for h in lasts if h in own or (not first and _shares(whom, h.memory))])
+    once_told: dict[str, Evidence] = {}
+    for e in (*first, *evidence_of(memory, None, list(_round_robin(*near)))):
+        once_told.setdefault(e.text, e)
+    found = islice(once_told.values(), most)
     cut = (replace(e, text=near_lines(memory, task, e.photo)) if e.photo else e for e in found)
     return _oldest_first([*cut])
+
+
+def _own(hits: Sequence[Hit], *, sure: bool) -> list[Hit]:
+    """The hits that do not clearly tell of another than the user. sure: nor do their facts: "Posy
+    must not" has no "she", and its fact is not about the user."""
+    theirs = {id for hit in hits if hit.kind == "fact" and not _is_own(hit) for id in hit.sources}
+    return [
+        hit
+        for hit in hits
+        if _is_own(hit)
+        and not (sure and theirs & {*hit.sources} and not language.is_of_speaker(hit.memory))
+    ]
 
 
 def _is_own(hit: Hit) -> bool:

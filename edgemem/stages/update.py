@@ -5,9 +5,10 @@ decides NONE if a memory has the same words, and ADD if there is nothing to comp
 decides the rest. It is shown one near memory at a time, of the same person, or of a person whom the
 fact or the memory names ("Rex died." and "User has a dog called Rex."). Rules veto a NONE or UPDATE
 that would drop a name, number, date or "not". They veto a DELETE if the fact corrects a number that
-the memory does not have. The expert is the language model's if the loaded set has one, else the
-encoder's (edgemem/data/updates.npz, fitted by `python -m bench.fit_updates`), which works with any
-language model.
+the memory does not have, or if nothing but the clause that tells who says it ends the memory. The
+expert is the language model's if the loaded set has one, else the encoder's
+(edgemem/data/updates.npz, fitted by `python -m bench.fit_updates`), which works with any language
+model.
 Departs from Mem0 in one thing: a contradiction never removes both facts. DELETE invalidates the old
 memory, which is not erased, *and* adds the new fact.
 
@@ -25,7 +26,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from edgemem.errors import ContextOverflow
-from edgemem.language import Statement, says_the_same
+from edgemem.language import Statement, says_the_same, without_source
 from edgemem.results import Event
 from edgemem.runtime.encoder import Encoder, softmax
 from edgemem.runtime.engine import Engine
@@ -45,8 +46,8 @@ EVENTS: tuple[Event, ...] = get_args(Event)
 COMPARED = 0.35  # cosine from which an expert is asked; low, as a change may share no word
 SURE = 0.75  # how probable the language model's DELETE must be (bench/LOG.md, 2026-11-24)
 READ_SURE = 0.9  # how probable the encoder's DELETE must be (bench/LOG.md, 2026-11-26)
+HINTED = 0.1  # how probable a DELETE must be without the clause that tells who says the fact
 REPEATED = 0.95  # how probable its NONE must be, which drops the fact (bench/LOG.md, 2026-11-29)
-_LEAST: dict[Event, float] = {"DELETE": READ_SURE, "NONE": REPEATED}
 _SHOWN = 4  # most memories that a fact is compared with, nearest first
 
 _Judge = Callable[[str, str], Event]  # (memory, fact) -> event
@@ -87,12 +88,21 @@ def decide(
     it may end one; none given means that all may. A fact that the rules do not decide is added if
     there is neither an expert nor an encoder, or if the fact and the memory do not fit the window.
     """
-    judge: _Judge | None = None if encoder is None else partial(_ask_encoder, encoder)
-    if engine is not None and engine.expert("update"):
-        judge = partial(_ask_engine, engine)
+    judge, hints = _judges(engine, encoder)
     ending = may_end or [True] * len(facts)
     each = zip(facts, candidates, ending, strict=True)
-    return [_decided(judge, fact, near, ends) for fact, near, ends in each]
+    return [_decided(judge, hints, fact, near, ends) for fact, near, ends in each]
+
+
+def _judges(
+    engine: Engine | None, encoder: Encoder | None
+) -> tuple[_Judge, _Judge] | tuple[None, None]:
+    """Who decides, and who says DELETE of whatever might end a memory."""
+    if engine is not None and engine.expert("update"):
+        return partial(_ask_engine, engine, SURE), partial(_ask_engine, engine, HINTED)
+    if encoder is not None:
+        return partial(_ask_encoder, encoder, READ_SURE), partial(_ask_encoder, encoder, HINTED)
+    return None, None
 
 
 def expert_prompt(fact: str, memory: str) -> str:
@@ -106,11 +116,19 @@ def expert_target(event: Event) -> str:
     return json.dumps({"event": event})
 
 
-def _decided(judge: _Judge | None, fact: str, candidates: Sequence[Candidate], may_end: bool) -> Op:
+def _decided(
+    judge: _Judge | None,
+    hints: _Judge | None,
+    fact: str,
+    candidates: Sequence[Candidate],
+    may_end: bool,
+) -> Op:
     """One fact's operation: NONE if a memory has the same words, else what the judge decides.
 
     The judge compares the fact with one memory after the other. Its first event counts that is not
-    ADD and that `_is_permitted`.
+    ADD and that `_is_permitted`. A DELETE also has to be hinted at by what the fact tells without
+    its source: "User is allergic to latex, the dentist confirmed it" ended "User has the dentist on
+    3 December".
     """
     near = sorted(candidates, key=lambda c: -c.similarity)
     for candidate in near:
@@ -120,11 +138,14 @@ def _decided(judge: _Judge | None, fact: str, candidates: Sequence[Candidate], m
     olds = [(c, Statement.of(c.text)) for c in near if c.similarity >= COMPARED]
     about = [(c, old) for c, old in olds if new.speaks_of(old.person) or old.speaks_of(new.person)]
     compared = about[:_SHOWN]
-    if judge is None or not compared:
+    if judge is None or hints is None or not compared:
         return Op("ADD", None, "rule")
+    told = without_source(fact)
     for candidate, old in compared:
         event = judge(candidate.text, fact)
-        if event == "DELETE" and not may_end:
+        if event == "DELETE" and not (
+            may_end and (told == fact or hints(candidate.text, told) == "DELETE")
+        ):
             continue
         if event != "ADD" and _is_permitted(event, old, new):
             return Op(event, candidate.id, "model")
@@ -140,26 +161,30 @@ def _is_permitted(event: Event, old: Statement, new: Statement) -> bool:
     return event != "DELETE" or new.may_end(old)
 
 
-def _ask_engine(engine: Engine, memory: str, fact: str) -> Event:
+def _ask_engine(engine: Engine, sure: float, memory: str, fact: str) -> Event:
     """The language model's event; ADD if the two texts do not fit its window.
 
-    The prompt ends with the answer up to the event, so that one token is decoded and not the whole
-    answer.
+    sure: how probable a DELETE must be. The prompt ends with the answer up to the event, so
+    that one token is decoded and not the whole answer.
     """
     prompt = expert_prompt(fact, memory) + _TO_EVENT
     try:
-        answer = engine.generate(prompt, max_tokens=1, fork=("DELETE", "ADD", SURE), stage="update")
+        answer = engine.generate(prompt, max_tokens=1, fork=("DELETE", "ADD", sure), stage="update")
     except ContextOverflow:
         return "ADD"
     begun = answer.text or "ADD"
     return next((e for e in EVENTS if e.startswith(begun)), "ADD")
 
 
-def _ask_encoder(encoder: Encoder, memory: str, fact: str) -> Event:
-    """The encoder's likeliest event; ADD if that is not sure enough."""
+def _ask_encoder(encoder: Encoder, sure: float, memory: str, fact: str) -> Event:
+    """DELETE if that is so probable, else the encoder's likeliest event; ADD if that is not sure
+    enough."""
     p = probabilities(encoder, memory, fact)
+    if p["DELETE"] >= sure:
+        return "DELETE"
     event = max(EVENTS, key=lambda e: p[e])
-    return event if p[event] >= _LEAST.get(event, 0.0) else "ADD"
+    least = {"DELETE": sure, "NONE": REPEATED}.get(event, 0.0)
+    return event if p[event] >= least else "ADD"
 
 
 def probabilities(encoder: Encoder, memory: str, fact: str) -> dict[Event, float]:
