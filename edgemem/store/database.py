@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import cast
 
-from edgemem.cachefile import disk_errors, lock_file, sync_folder
+from edgemem.cachefile import disk_errors, half_exports, lock_file, sync_folder
 from edgemem.config import require
 from edgemem.errors import InputError, StoreCorrupt, StoreError, StoreFull, StoreLocked, VaultLocked
 from edgemem.store.filters import fold
@@ -414,18 +414,24 @@ def backup(path: Path, version: int, key: bytes | None) -> None:
         ) from exc
 
 
-def _drop_backups(path: Path) -> None:
-    copies = re.compile(re.escape(path.name) + r"\.v\d+(\.[0-9a-f]+)?\.bak(-journal|-wal|-shm)?")
+def copies(path: Path) -> list[Path]:
+    """The backup copies beside a store, and what killed exports and upgrades have left there."""
+    of_store = re.compile(re.escape(path.name) + r"\.v\d+(\.[0-9a-f]+)?\.bak(-journal|-wal|-shm)?")
+    backups = (beside for beside in path.parent.iterdir() if of_store.fullmatch(beside.name))
+    return [*sorted(backups), *half_exports(path.parent)]
+
+
+def _drop_copies(path: Path) -> None:
     try:
-        found = [beside for beside in path.parent.iterdir() if copies.fullmatch(beside.name)]
+        found = copies(path)
         for beside in found:
             beside.unlink(missing_ok=True)
         if found:
             sync_folder(path.parent)
     except OSError as exc:
         raise StoreFull(
-            f"a backup copy beside {path} cannot be deleted ({exc}); make its folder writable, "
-            "or delete the .bak files yourself"
+            f"a copy beside {path} cannot be deleted ({exc}); make its folder writable, or delete "
+            "the .bak and .edgemem.tmp files yourself"
         ) from exc
 
 
@@ -490,7 +496,7 @@ def _vectors(connection: sqlite3.Connection) -> list[str]:
 
 
 def scrub(connection: sqlite3.Connection, path: Path | None, timeout_s: float) -> None:
-    """Remove every byte of erased data from the file and its WAL, and delete the backup copies.
+    """Remove every byte of erased data from the file and its WAL, and delete the `copies`.
 
     Does nothing if nothing was erased since the last scrub. Raises StoreLocked if another process
     keeps reading for timeout_s, StoreFull or StoreError if SQLite or the folder refuses. The note
@@ -508,7 +514,7 @@ def scrub(connection: sqlite3.Connection, path: Path | None, timeout_s: float) -
     ]
     try:
         if path is not None:
-            _drop_backups(path)
+            _drop_copies(path)
             statements.append("PRAGMA wal_checkpoint(TRUNCATE)")
         with sqlite_errors(name):
             for statement in statements:

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from edgemem.cachefile import half_exports
 from edgemem.errors import InputError, StoreError, StoreFull, StoreLocked
 from edgemem.results import MemoryItem, Scope, utc_now
 from edgemem.store import database, encryption, images, schema, writing
@@ -533,7 +534,9 @@ class Store:
             if self._writer.in_transaction:
                 raise StoreError("a transaction is open in this thread; end it before check()")
             of_images = partial(images.problems, folder=self.images_folder)
-            return database.problems(self._writer, self._name, of_images)
+            found = database.problems(self._writer, self._name, of_images)
+        left = () if self.path is None else half_exports(self.path.parent)
+        return found + [f"{file} is left of an export that was cut off; delete it" for file in left]
 
     def _require_open(self) -> None:
         if self._closed:
