@@ -381,6 +381,21 @@ def test_ctrl_c_stops_the_answer_and_what_was_said_is_kept(home: Path, engine: F
     assert CAT in memories(home)
 
 
+def test_ctrl_c_before_an_answer_says_whether_the_message_is_kept(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("edgemem.chat.plan_answer", interrupt)
+    forget = "Forget what I said about my dog."
+    result = chat(CAT, forget)
+    kept, waits, lost = result.stderr.splitlines()
+    assert (kept, lost) == ("(stopped; what you said is kept)", "(stopped; not kept)")
+    assert waits.startswith("1 piece of work left for later")
+    assert memories(home) == [CAT]
+
+
 # -- in a pipe -----------------------------------------------------------------------------------
 
 CHILD = """

@@ -154,11 +154,30 @@ class _Session:
                 return
             try:
                 self.handle(text)
-            except KeyboardInterrupt:
-                ui.note("(stopped)")
+            except KeyboardInterrupt as stop:
+                self.stopped(text, stop)
             except EdgememError as exc:
                 self.failed = True
                 click.echo(f"Error: {ui.one_line(str(exc))}", err=True)
+
+    def stopped(self, text: str, stop: KeyboardInterrupt) -> None:
+        """Says that Ctrl-C stopped a message or command, and whether a message is kept."""
+        from edgemem.chat import Stopped
+
+        if not isinstance(stop, Stopped):
+            ui.note("(stopped)")
+        elif stop.kept:
+            ui.note("(stopped; what you said is kept)")
+            ui.pending_note(len(self.memory.pending()))
+        else:
+            ui.note("(stopped; not kept)")
+            if stop.wants == "erase":
+                self.forget_typed([text])
+
+    def forget_typed(self, texts: Iterable[str]) -> None:
+        typed.forget_typed(texts)
+        if self.editor is not None:
+            self.editor.forget()
 
     def read(self) -> str:
         """Reads a message. Raises EOFError at the input's end, KeyboardInterrupt on Ctrl-C."""
@@ -236,9 +255,7 @@ class _Session:
             self.show(list(reply.hits)[:CANDIDATES])
             ui.note("/forget with numbers of this list erases them.")
         if reply.wants == "erase" and reply.changes is None:  # the message was not kept
-            typed.forget_typed([text])
-            if self.editor is not None:
-                self.editor.forget()
+            self.forget_typed([text])
         if reply.changes is not None:
             for change in reply.changes:
                 if change.kind == "fact" and change.event != "NONE":
