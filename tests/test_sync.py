@@ -112,6 +112,29 @@ def test_an_image_comes_along_with_what_its_memory_calls_it_and_goes_with_it(pai
     assert "ZANZIBAR" not in json.dumps([version.body for version in written(folder)])
 
 
+def test_lost_bytes_of_an_image_stop_no_sync_and_come_back_from_a_device_that_has_them(
+    pair,
+) -> None:
+    a, b, folder = pair
+    data = bytes(range(256)) * 400
+    picture = Picture(
+        id=sha256(data).hexdigest(), mime="image/png", size_bytes=len(data), width=1, height=1,
+        caption="a boat", caption_by="user", ocr_state="done", ocr_text="", data=data,
+        thumbnail=b"small", phash="0" * 16,
+    )  # fmt: skip
+    with a.transaction() as tx:
+        tx.add_image("m0", picture)
+    file = images.folder_of(a.path) / picture.id
+    file.unlink()
+    sync(a, folder)
+    sync(b, folder)
+    assert [len(store.check()) for store in (a, b)] == [1, 1]
+    file.write_bytes(data)
+    sync(a, new := folder.with_name("new"))
+    sync(b, new)  # the same version, now with its bytes
+    assert b.check() == [] and images.image(b, picture.id).data == data
+
+
 def test_a_reset_empties_every_device(pair) -> None:
     a, b, folder = pair
     a.reset()

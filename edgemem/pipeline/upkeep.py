@@ -87,15 +87,29 @@ def export_jsonl(
 ) -> int:
     """Write the rows of a store as lines of JSON; returns how many. See `Memory.export_jsonl`."""
     count = 0
+    bare: list[str] = []  # memories whose image has lost its bytes
     rows = cast("Generator[dict[str, Any], None, None]", store.export_rows())
     # `rows` holds a snapshot, and an erase waits for that; so it is closed in any case.
     with _replacing(file) as out, closing(rows):
         wanted = rows if user_id is None else _of_user(rows, user_id)
-        lines = (json.dumps(row, ensure_ascii=False) for row in wanted)
+        lines = (json.dumps(row, ensure_ascii=False) for row in _noting_bare(wanted, bare))
         for line in _sealed_lines(store, lines) if sealed else lines:
             out.write(line + "\n")
             count += 1
+    if bare:
+        _log.warning(
+            "The export has no bytes of the photos of these memories, as the store has lost them: "
+            "%s; `edgemem doctor` says what to do.", ", ".join(bare),
+        )  # fmt: skip
     return count - 2 * sealed
+
+
+def _noting_bare(rows: Iterable[dict[str, Any]], bare: list[str]) -> Iterator[dict[str, Any]]:
+    """The rows; the ids of the memories whose image has no bytes are added to `bare`."""
+    for row in rows:
+        if row["type"] == "image" and not row["data"]:
+            bare += [link["memory_id"] for link in row["memories"]]
+        yield row
 
 
 def _of_user(rows: Iterable[dict[str, Any]], user_id: str) -> Iterator[dict[str, Any]]:

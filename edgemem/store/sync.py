@@ -21,7 +21,7 @@ import numpy as np
 
 from edgemem.store.database import SCRUB_WANTED, meta
 from edgemem.store.erasures import by_receipts
-from edgemem.store.images import export_image
+from edgemem.store.images import export_image, restore
 from edgemem.store.relations import forget_relations, import_relation
 from edgemem.store.rows import LISTED, RELATIONS, SCOPE, Floats, as_json, pack_json, rowid_of
 from edgemem.store.schema import BETWEEN, SEPARATOR
@@ -305,6 +305,7 @@ def take_in(tx: Transaction, received: Versions, link: str, vectors: Mapping[str
         new = [v for v in new if v.kind not in ERASING and gone.isdisjoint(v.id.split(BETWEEN))]
         connection.execute("UPDATE sync_self SET quiet = 1")
         connection.execute("DELETE FROM sync_waiting")
+        _restore_images(tx, connection, received)
         order = list(_KINDS)
         taking = _Taking(tx, connection, vectors)
         replaced: list[str] = []
@@ -407,6 +408,14 @@ def _erased_before(
     erases += [("root", id) for id, hash in hashes.items() if hash in asked]
     known = {stamp[:2] for stamp in _stamps(connection, erases)}
     return [Version(*erase, seq, device) for erase in erases if erase not in known]
+
+
+def _restore_images(tx: Transaction, connection: sqlite3.Connection, received: Versions) -> None:
+    """Store the bytes of images that were lost here, also of versions that are known here."""
+    for version in received:
+        id = version.id.rpartition(BETWEEN)[2]
+        if version.kind == "image" and rowid_of(connection, "images", id) is not None:
+            restore(tx, id, base64.b64decode(version.value["data"]))
 
 
 def _adopt_model(tx: Transaction, connection: sqlite3.Connection, new: Versions) -> None:
