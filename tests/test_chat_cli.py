@@ -543,6 +543,15 @@ def test_a_command_that_led_to_an_erase_is_forgotten_with_what_it_erased(home: P
     assert typed.typed_before() == ["/why"]
 
 
+def test_an_erase_of_all_that_has_the_words_forgets_the_searches_for_them(home: Path) -> None:
+    remember(home, CAT, "Tom is ill.")
+    typed.remember_typed("/memories tom")
+    chat("/forget Tom", "1", "y")
+    assert typed.typed_before() == ["/memories tom"]  # something still has the words
+    chat("/forget Tom", "1", "y")
+    assert typed.typed_before() == []
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="needs hard links")
 def test_a_forgotten_line_is_overwritten_where_it_lay(
     home: Path, monkeypatch: pytest.MonkeyPatch

@@ -172,10 +172,10 @@ class _Session:
         else:
             ui.note("(stopped; not kept)")
             if stop.wants == "erase":
-                self.forget_typed([text])
+                self.forget_typed(text)
 
-    def forget_typed(self, texts: Iterable[str]) -> None:
-        typed.forget_typed(texts)
+    def forget_typed(self, text: str) -> None:
+        typed.forget_typed([text])
         if self.editor is not None:
             self.editor.forget()
 
@@ -255,7 +255,7 @@ class _Session:
             self.show(list(reply.hits)[:CANDIDATES])
             ui.note("/forget with numbers of this list erases them.")
         if reply.wants == "erase" and reply.changes is None:  # the message was not kept
-            self.forget_typed([text])
+            self.forget_typed(text)
         if reply.changes is not None:
             for change in reply.changes:
                 if change.kind == "fact" and change.event != "NONE":
@@ -322,12 +322,13 @@ class _Session:
         if not what:
             raise InputError("/forget needs words to look for, or numbers of the last list.")
         if all(part.isdecimal() for part in what.replace(",", " ").split()) and self.listed:
-            chosen = self.pick(what)
+            words, chosen = "", self.pick(what)
         elif (found := self.memory.get(what)) and Scope(**self.scope).has(found):
-            chosen = [found]
+            words, chosen = "", [found]
         else:
             from edgemem.pipeline.recall import within
 
+            words = what
             hits = self.memory.search(what, top_k=CANDIDATES, **self.scope)
             named = {*ui.having(self.memory, what, self.scope)}
             near = {hit.id for hit in within(hits, NEAR)}
@@ -351,9 +352,11 @@ class _Session:
             return
         typed.forget_typed([*said, f"/forget {what}"])
         gone = self.memory.erase(ids)
-        self.reply, self.listed = None, []
+        if words and not ui.having(self.memory, words, self.scope):
+            typed.forget_words(words, Scope(**self.scope))
         if self.editor is not None:
             self.editor.forget()
+        self.reply, self.listed = None, []
         ui.note(f"{ui.plural(len(gone), 'memory')} erased.")
 
     def budget(self, _: str) -> None:

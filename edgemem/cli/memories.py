@@ -1,5 +1,4 @@
-"""`add`, `search`, `graph`, `get`, `list`, `update`, `delete`, `erase`, `history`, `export` and
-`import`."""
+"""The commands about memories: from `add` and `search` to `erase`, `export` and `import`."""
 
 from __future__ import annotations
 
@@ -328,13 +327,16 @@ def erase(
             said = [turn.content for turn in memory.store.recent_turns(Scope(**scope), limit=None)]
         else:
             if matching is not None and not (ids := tuple(ui.having(memory, matching, scope))):
-                nothing = f"No memory of {ui.who(scope)} has the words {matching!r}."
+                went = typed.forget_words(matching, Scope(**scope))
+                also = f" {ui.plural(went, 'typed line')} had, and went." if went else ""
+                nothing = f"No memory of {ui.who(scope)} has the words {matching!r}.{also}"
                 ui.print_result(Erased().to_dict(), remark=nothing)
                 return
             said = ui.erase_preview(memory, ids, shown=not yes)
             if not yes:
                 click.confirm("Erase it?", abort=True, err=True)
         typed.forget_typed(said, Scope(**scope) if everything else None)
+        typed.forget_words(matching, Scope(**scope))
         with ui.working("Erasing …"):
             gone = memory.erase_all(**scope) if everything else memory.erase(ids)
         if everything:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import shlex
 import sys
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -21,7 +19,7 @@ import click
 from edgemem.cli import typed
 from edgemem.config import MEMORY_DB, NO_LIMIT, Settings, load_settings, unread_variables
 from edgemem.errors import EdgememError, InputError, StoreError, VaultLocked
-from edgemem.inputs import scope_of, spaced
+from edgemem.inputs import holding, scope_of, spaced
 from edgemem.results import Change, MemoryItem, Scope, local_time
 
 if TYPE_CHECKING:
@@ -576,10 +574,10 @@ def having(memory: Memory, words: str, scope: Mapping[str, Any]) -> list[str]:
     by side, in any case; of ended, expired and deleted ones, too."""
     from edgemem.store.store import browse
 
-    sought = r"\W+".join(map(re.escape, _folded(words).split()))
-    if not sought:
-        raise click.UsageError("Give at least one word to look for.")
-    pattern = re.compile(rf"(?<!\w){sought}(?!\w)")
+    try:
+        fits = holding(words)
+    except InputError as exc:
+        raise click.UsageError(str(exc)) from exc
 
     def texts(item: MemoryItem) -> Iterator[str]:
         yield item.memory
@@ -588,12 +586,7 @@ def having(memory: Memory, words: str, scope: Mapping[str, Any]) -> list[str]:
 
     found = browse(memory.store, Scope(**scope), state="all", limit=2**62)
     items = (one.item for one in found)
-    return [item.id for item in items if any(pattern.search(_folded(t)) for t in texts(item))]
-
-
-def _folded(text: str) -> str:
-    """A text as words are compared: in one case, with one form of each accent and apostrophe."""
-    return unicodedata.normalize("NFC", text.replace("’", "'").casefold())
+    return [item.id for item in items if any(map(fits, texts(item)))]
 
 
 def _first(noun: str, lines: Sequence[str]) -> None:
