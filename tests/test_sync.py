@@ -26,7 +26,7 @@ from edgemem.results import Entity, Picture, Scope
 from edgemem.store import NewRelation, Store, images
 from edgemem.store.receipts import add_mark, marks, remove_mark, set_never_send
 from edgemem.store.relations import relations
-from edgemem.store.sync import Version, begin, take_in, unpack, versions
+from edgemem.store.sync import Version, begin, own_device, take_in, unpack, versions
 from edgemem.sync import exchange as module
 from edgemem.sync import pairing_code
 from edgemem.sync import sync as sync_memory
@@ -571,6 +571,49 @@ def test_devices_with_other_versions_refuse_with_the_next_step(
         sync(a, folder)
     with pytest.raises(SchemaVersionError, match="upgrade edgemem-runtime on this device"):
         sync(b, folder)
+
+
+def test_devices_that_are_upgraded_one_after_the_other_do_not_wait_for_each_other(
+    pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each refused the other's old files before it had written new ones."""
+    a, b, folder = pair
+    sync(b, folder)
+    monkeypatch.setattr(module, "MIGRATIONS", [*module.MIGRATIONS, lambda connection: None])
+    add(a, memory("new"))
+    with pytest.raises(SchemaVersionError, match=f"on the device {own_device(b).device} and sync"):
+        sync(a, folder)
+    sync(b, folder)
+    assert "new" in b.get(["new"])
+    converge(folder, a, b)
+
+
+def test_files_of_an_earlier_format_are_said_to_be_another_versions(pair) -> None:
+    a, b, folder = pair
+    sync(b, folder)
+    for head in folder.glob("*/head"):
+        head.write_bytes(b"EDGESYN1" + head.read_bytes()[len(MAGIC) :])
+    with pytest.raises(SchemaVersionError, match=r"of an earlier format .* upgrade .* the device"):
+        sync(a, folder)
+    sync(b, folder)
+    converge(folder, a, b)
+    (folder / own_device(a).device / "head").write_bytes(b"EDGESYN9" + bytes(200))
+    with pytest.raises(SchemaVersionError, match="upgrade edgemem-runtime on this device"):
+        sync(b, folder)
+
+
+def test_an_empty_device_begins_with_its_own_embedder(tmp_path: Path) -> None:
+    """It took the embedder of an upgraded store, and every add and search then failed."""
+    with (
+        quick(tmp_path / "a.db", embedder=BagOfWords(model_id="old@1")) as a,
+        quick(tmp_path / "b.db") as b,
+    ):
+        a.add("The cellar is damp.", infer=False)
+        sync_memory(a, tmp_path / "folder")
+        sync_memory(b, tmp_path / "folder", pairing_code(a))
+        assert b.store.meta("embedder_model") == b.embedder.model_id != "old@1"
+        b.add("The roof is new.", infer=False)
+        assert texts(b.search("cellar", top_k=1)) == ["The cellar is damp."]
 
 
 def test_a_store_that_is_no_device_and_a_folder_of_other_people_are_refused(

@@ -273,9 +273,14 @@ def _with_image(connection: sqlite3.Connection, version: Version, folder: Path |
     return version._replace(body=json.dumps(row))
 
 
-def texts_to_embed(store: Store, received: Versions) -> list[str]:
-    """The search texts of received memories (not deleted) whose vectors are another embedder's."""
-    model = store.meta("embedder_model")
+def texts_to_embed(
+    store: Store, received: Versions, own: tuple[str, int] | None = None
+) -> list[str]:
+    """The search texts of received memories (not deleted) whose vectors are another embedder's.
+
+    own: the id and dimension of the embedder that an empty store begins with.
+    """
+    model = store.meta("embedder_model") or (own[0] if own else None)
     if model is None:
         return []
     text, deleted_at = _MEMORY.index("search_text"), _MEMORY.index("deleted_at")
@@ -286,11 +291,17 @@ def texts_to_embed(store: Store, received: Versions) -> list[str]:
 # -- taking in ---------------------------------------------------------------------------------
 
 
-def take_in(tx: Transaction, received: Versions, link: str, vectors: Mapping[str, Floats]) -> Taken:
+def take_in(
+    tx: Transaction,
+    received: Versions,
+    link: str,
+    vectors: Mapping[str, Floats],
+    own: tuple[str, int] | None = None,
+) -> Taken:
     """Store the received versions that are later than those stored here.
 
     link: the place where they were read; they are not sent back to it. vectors: of the
-    `texts_to_embed`, by text.
+    `texts_to_embed`, by text. own: as there.
     """
     with tx.step() as connection:
         waited = [Version._make(row) for row in connection.execute("SELECT * FROM sync_waiting")]
@@ -310,7 +321,7 @@ def take_in(tx: Transaction, received: Versions, link: str, vectors: Mapping[str
         taking = _Taking(tx, connection, vectors)
         replaced: list[str] = []
         waiting: Versions = []
-        _adopt_model(tx, connection, new)
+        _adopt_model(tx, connection, new, own)
         for version in sorted(new, key=lambda v: (order.index(v.kind), v.clock, v.device, v.id)):
             taken = getattr(taking, version.kind)(version)
             if taken is None:
@@ -418,14 +429,19 @@ def _restore_images(tx: Transaction, connection: sqlite3.Connection, received: V
             restore(tx, id, base64.b64decode(version.value["data"]))
 
 
-def _adopt_model(tx: Transaction, connection: sqlite3.Connection, new: Versions) -> None:
-    """An empty store takes the embedder of the first vectors that it gets."""
+def _adopt_model(
+    tx: Transaction,
+    connection: sqlite3.Connection,
+    new: Versions,
+    own: tuple[str, int] | None,
+) -> None:
+    """An empty store takes its own embedder, or that of the first vectors that it gets."""
     if meta(connection, "embedder_model") is None:
         for version in new:
             if version.kind == "memory" and version.vectors:
-                model, dim = version.value[-2:]
+                model, dim = version.value[-2:] if own is None else own
                 tx.set_meta("embedder_model", model)
-                tx.set_meta("embedder_dim", dim)
+                tx.set_meta("embedder_dim", str(dim))
                 return
 
 
