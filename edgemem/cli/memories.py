@@ -337,7 +337,7 @@ def erase(
                 click.confirm("Erase it?", abort=True, err=True)
         typed.forget_typed(said, Scope(**scope) if everything else None)
         typed.forget_words(matching, Scope(**scope))
-        with ui.working("Erasing …"):
+        with ui.erasing(memory):
             gone = memory.erase_all(**scope) if everything else memory.erase(ids)
         if everything:
             typed.forget_shared(memory)

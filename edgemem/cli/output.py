@@ -38,6 +38,7 @@ __all__ = [
     "db_and_json_options",
     "db_option",
     "erase_preview",
+    "erasing",
     "existing",
     "experts_option",
     "given_options",
@@ -567,6 +568,26 @@ def erase_preview(memory: Memory, ids: Sequence[str], *, shown: bool = True) -> 
         if any(turn.id not in cited for turn in turns):
             note("  (What chats asked and answered goes too, as it may quote the rest.)")
     return [turn.content for turn in turns]
+
+
+@contextmanager
+def erasing(memory: Memory) -> Iterator[None]:
+    """Shows that an erase goes on; of one that Ctrl-C stops, says whether anything was erased."""
+    from edgemem.store.erasures import last_erasure
+
+    before = last_erasure(memory.store)
+    try:
+        with working("Erasing …"):
+            yield
+    except KeyboardInterrupt:
+        if last_erasure(memory.store) == before:
+            note("Stopped. Nothing was erased.")
+        else:
+            note(
+                "Stopped, but all of it was erased. What the file may still hold of it goes when "
+                "the store is next opened."
+            )
+        raise
 
 
 def having(memory: Memory, words: str, scope: Mapping[str, Any]) -> list[str]:
