@@ -32,7 +32,7 @@ from edgemem.retrieval.lexical import embedded_text
 from edgemem.runtime.embedder import Embedder, TokenEmbedder
 from edgemem.runtime.encoder import Encoder
 from edgemem.store import Store, foreign, images
-from edgemem.store.database import resolved
+from edgemem.store.database import copies, resolved
 from edgemem.store.encryption import is_of_store
 from edgemem.store.erasures import erased_of, verify
 from edgemem.store.relations import unread_facts
@@ -493,6 +493,7 @@ def doctor(
         "token_embedder": store.meta("token_model"),
         "backend": kernels.backend,
         "backend_detail": kernels.backend_detail,
+        "copies": [file.name for file in copies(store.path)],
         "index_file": str(index_file) if index_file is not None and index_file.exists() else None,
         "memory_limit": plan.to_dict() if plan is not None else None,
     }

@@ -395,6 +395,8 @@ def backup(path: Path, version: int, key: bytes | None) -> None:
     # Named `.bak` from the start, so that an erase also finds what a crash left half written.
     partial = target.with_name(f"{path.name}.v{version}.{uuid.uuid4().hex[:8]}.bak")
     try:
+        for half in _half_backups(path):
+            half.unlink(missing_ok=True)
         with closing(open_file(str(path), 5.0, key)) as source:
             os.close(os.open(partial, os.O_CREAT | os.O_RDWR, 0o600))
             with closing(open_file(str(partial), 5.0, key)) as copy:
@@ -414,11 +416,33 @@ def backup(path: Path, version: int, key: bytes | None) -> None:
         ) from exc
 
 
-def copies(path: Path) -> list[Path]:
+def _backups(path: Path, half: str) -> list[Path]:
+    of_store = re.compile(re.escape(path.name) + rf"\.v\d+{half}\.bak(-journal|-wal|-shm)?")
+    return sorted(beside for beside in path.parent.iterdir() if of_store.fullmatch(beside.name))
+
+
+def _half_backups(path: Path) -> list[Path]:
+    """What a killed upgrade has left of its backup."""
+    return _backups(path, r"\.[0-9a-f]+")
+
+
+def copies(path: Path | None) -> list[Path]:
     """The backup copies beside a store, and what killed exports and upgrades have left there."""
-    of_store = re.compile(re.escape(path.name) + r"\.v\d+(\.[0-9a-f]+)?\.bak(-journal|-wal|-shm)?")
-    backups = (beside for beside in path.parent.iterdir() if of_store.fullmatch(beside.name))
-    return [*sorted(backups), *half_exports(path.parent)]
+    if path is None:
+        return []
+    return [*_backups(path, r"(\.[0-9a-f]+)?"), *half_exports(path.parent)]
+
+
+def left_behind(path: Path | None) -> list[str]:
+    """A problem for each file that a killed export or upgrade has left beside a store."""
+    if path is None:
+        return []
+    whose = dict.fromkeys(_half_backups(path), "upgrade")
+    whose |= dict.fromkeys(half_exports(path.parent), "export")
+    return [
+        f"{file} is left of an {what} that was cut off, and may hold all memories; delete it"
+        for file, what in whose.items()
+    ]
 
 
 def _drop_copies(path: Path) -> None:

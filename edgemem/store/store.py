@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from edgemem.cachefile import half_exports
 from edgemem.errors import InputError, StoreError, StoreFull, StoreLocked
 from edgemem.results import MemoryItem, Scope, utc_now
 from edgemem.store import database, encryption, images, schema, writing
@@ -535,8 +534,7 @@ class Store:
                 raise StoreError("a transaction is open in this thread; end it before check()")
             of_images = partial(images.problems, folder=self.images_folder)
             found = database.problems(self._writer, self._name, of_images)
-        left = () if self.path is None else half_exports(self.path.parent)
-        return found + [f"{file} is left of an export that was cut off; delete it" for file in left]
+        return found + database.left_behind(self.path)
 
     def _require_open(self) -> None:
         if self._closed:
