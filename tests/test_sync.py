@@ -218,6 +218,25 @@ def test_what_was_stored_by_a_clock_ahead_before_the_first_sync_can_be_changed(
         assert [item.memory for item in b.list(ADA)] == ["new"]
 
 
+def test_what_ended_by_a_clock_ahead_has_ended_everywhere_and_a_dated_end_keeps_its_day(
+    pair,
+) -> None:
+    """It was live on the other devices for as long as the clock was ahead."""
+    a, b, folder = pair
+    ada, oslo = Entity("Ada", "person"), Entity("Oslo", "place")
+    add(a, memory("planned"))
+    with a.transaction() as tx:
+        tx.set_relations("m0", [NewRelation(ada, "lives_in", oslo, T1)], 3)
+        tx.invalidate("m0", FAR_AHEAD, at=FAR_AHEAD)
+        tx.invalidate("planned", FAR_AHEAD, at=T2)
+    sync(a, folder)
+    sync(b, folder)
+    assert [item.id for item in b.list(ADA)] == ["planned"]
+    assert b.get(["planned"])["planned"].valid_to == FAR_AHEAD
+    assert relations(b, ADA) == []
+    assert relations(b, ADA, include_invalid=True)[0].valid_to == b.get(["m0"])["m0"].valid_to
+
+
 def test_a_contradiction_on_each_device_keeps_both_facts_with_their_times(pair) -> None:
     a, b, folder = pair
     for store, id, at in ((a, "oslo", T1), (b, "rome", T2)):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import apsw
 import numpy as np
 
+from edgemem.results import utc_now
 from edgemem.store.database import SCRUB_WANTED, meta
 from edgemem.store.erasures import by_receipts
 from edgemem.store.images import export_image, restore
@@ -541,6 +542,9 @@ class _Taking:
 
     def end(self, version: Version) -> str | None:
         valid_to, updated_at = version.value
+        if valid_to is not None and valid_to <= updated_at:
+            # It had ended by the clock of its device. If that is ahead, it would go on here.
+            valid_to = min(valid_to, utc_now())
         later = not _has_later(self.connection, "memory", version)
         done = self.connection.execute(
             "UPDATE memories SET valid_to = ?, updated_at = iif(?, ?, updated_at), generation = ? "
@@ -580,6 +584,12 @@ def _replace_relations(connection: sqlite3.Connection, rowid: int, version: Vers
     forget_relations(connection, rowid, graphed)
     for relation in relations:
         import_relation(connection, relation, by_name=True)
+    connection.execute(  # `end` may have ended the fact earlier than its device did
+        "UPDATE relations SET valid_to = min(valid_to, "
+        "(SELECT ifnull(m.valid_to, relations.valid_to) FROM memories m WHERE m.rowid = ?1)) "
+        "WHERE memory = ?1 AND valid_to > ?2",
+        (rowid, utc_now()),
+    )
 
 
 def _columns(names: tuple[str, ...], version: Version) -> dict[str, Any]:
