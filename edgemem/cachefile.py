@@ -30,9 +30,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORMAT",
+    "HALF_EXPORT",
     "contents",
     "discard",
     "disk_errors",
+    "drop_half_exports",
+    "half_exports",
     "lock_file",
     "publish",
     "read_stamp",
@@ -47,6 +50,7 @@ __all__ = [
 FORMAT = 1
 _PURPOSE = "cache"
 MAX_STAMP_BYTES = 10_000
+HALF_EXPORT = ".edgemem.tmp"  # the end of an export's name until it is whole
 
 
 def stamp_path(path: Path) -> Path:
@@ -196,14 +200,18 @@ def _stamp_text(stamp: Mapping[str, Any]) -> bytes:
 
 
 @contextmanager
-def replacing(file: Path, mode: str = "wb", **how: Any) -> Iterator[IO[Any]]:
+def replacing(
+    file: Path, mode: str = "wb", *, suffix: str = ".tmp", **how: Any
+) -> Iterator[IO[Any]]:
     """Yields a new file that replaces `file` at the end of the block, unless an error ends it.
 
-    Atomic and synced; readable by its owner alone. how: as for `open`. Raises OSError.
+    Atomic and synced; readable by its owner alone. suffix: the end of the new file's name until
+    then. how: as for `open`. Raises OSError.
     """
-    handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.", suffix=".tmp")
+    handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.", suffix=suffix)
     try:
         with open(handle, mode, **how) as out:
+            _lock(out)
             yield out
             out.flush()
             os.fsync(out.fileno())
@@ -213,6 +221,40 @@ def replacing(file: Path, mode: str = "wb", **how: Any) -> Iterator[IO[Any]]:
             os.unlink(temporary)
         raise
     sync_folder(file.parent)
+
+
+def half_exports(folder: Path) -> list[Path]:
+    """Returns the files in a folder that killed exports have left; no export still writes them."""
+    return sorted(file for file in folder.glob(f".*{HALF_EXPORT}") if not _in_use(file))
+
+
+def drop_half_exports(file: Path) -> None:
+    """Removes what killed exports to `file` have left beside it. Raises OSError."""
+    # An earlier version named them as any file that is being replaced.
+    for left in file.parent.glob(f".{glob.escape(file.name)}.*.tmp"):
+        if not _in_use(left):
+            left.unlink(missing_ok=True)
+
+
+def _lock(file: IO[Any]) -> bool:
+    """Locks an open file until it is closed; returns False if another process has it locked."""
+    try:
+        import fcntl
+    except ImportError:  # Windows deletes no file that is open
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        pass
+    return True
+
+
+def _in_use(file: Path) -> bool:
+    with suppress(OSError), file.open("rb") as opened:
+        return not _lock(opened)
+    return False
 
 
 def replace_file(file: Path, data: bytes) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date, datetime
@@ -68,7 +68,9 @@ from edgemem.store.erasures import last_erasure
 if TYPE_CHECKING:
     from edgemem.cloud.governor import CloudAnswer, Governor, Mode
 
-__all__ = ["Chat", "Reply"]
+__all__ = ["Chat", "Reply", "Stopped"]
+
+Remember = bool | Literal["first", "answer"]
 
 _KNOWN_SHARE = 0.3  # of the window, for the system message with `recall.known`
 _PAST_TURNS = 4  # shown for small talk
@@ -111,6 +113,14 @@ class Reply:
     def close(self) -> None:
         """Stop the answer here; the message and what was said so far are still remembered."""
         self._pieces.close()
+
+
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C before an answer began. kept: whether the message is stored. wants: what it wants."""
+
+    def __init__(self, *, kept: bool, wants: Want | None) -> None:
+        super().__init__()
+        self.kept, self.wants = kept, wants
 
 
 class Chat:
@@ -165,7 +175,7 @@ class Chat:
         *,
         images: Sequence[bytes | str | Path] = (),
         timestamp: datetime | str | float | None = None,
-        remember: bool | Literal["first", "answer"] = True,
+        remember: Remember = True,
         cloud: Mode = "auto",
         options: Options | None = None,
     ) -> Reply:
@@ -185,6 +195,8 @@ class Chat:
         Once anything of a conversation was erased, the model is shown only what the store still
         has, and an answer that was under way is not stored. A changed or deleted memory is not
         shown again.
+        Ctrl-C raises Stopped: the message is then stored without an answer, unless a second Ctrl-C
+        stops that too.
         Raises InputError on a message or image that cannot be stored, a bad time or another mode.
         """
         self._drop_outdated()
@@ -193,24 +205,27 @@ class Chat:
             raise InputError(f"cloud is {cloud!r:.80}; give 'ask', 'auto' or 'off'")
         said_at = time_of(timestamp) or utc_now()
         started = time.perf_counter()
-        request = understood(self._conversation, text, said_at, images, options)
-        if request.wants == "erase":
-            remember = request.intent.tells and remember  # it may quote what is to be forgotten
-        read = time.perf_counter()
-        stores = remember and remember != "answer"
-        # A question about its own images is answered from them, so they are stored and read first.
-        of_images = bool(images) and request.wants == "recall" and not self.engine.sees
-        changes = self._store(request) if stores and of_images else None
-        sent = images if of_images else ()
-        shown = image_memories.sent_with(self.memory, sent, changes, said_at)
-        plan = plan_answer(self._conversation, replace(request, sent=shown))
-        timings = {"intent_ms": (read - started) * 1e3}
-        timings["recall_ms"] = (time.perf_counter() - read) * 1e3
-        reply = Reply(plan.request.wants, request.intent.tells, plan.hits, plan.context, timings)
-        if stores:
-            if changes is None:
+        read = partial(understood, self._conversation, text, said_at, images, options)
+        request: Request | None = None
+        try:
+            request = read()
+            remember = _to_remember(request, remember)
+            understood_at = time.perf_counter()
+            stores = remember and remember != "answer"
+            # A question about its own images is answered from them: they are stored and read first.
+            of_images = bool(images) and request.wants == "recall" and not self.engine.sees
+            changes = self._store(request) if stores and of_images else None
+            sent = images if of_images else ()
+            shown = image_memories.sent_with(self.memory, sent, changes, said_at)
+            plan = plan_answer(self._conversation, replace(request, sent=shown))
+            timings = {"intent_ms": (understood_at - started) * 1e3}
+            timings["recall_ms"] = (time.perf_counter() - understood_at) * 1e3
+            if stores and changes is None:
                 changes = self._store(request)
-            reply.changes = changes
+        except KeyboardInterrupt:
+            raise self._stopped(read if request is None else lambda: request, remember) from None
+        reply = Reply(plan.request.wants, request.intent.tells, plan.hits, plan.context, timings)
+        reply.changes = changes
         # Not the reply itself, which holds the generator: it could not be freed at once.
         reply._pieces = self._run(weakref.proxy(reply), plan, remember, cloud)
         next(reply._pieces)  # enters the `try`, so that an early close still remembers
@@ -222,6 +237,22 @@ class Chat:
         said = {"role": "user", "content": request.text, "recalled": not request.intent.tells}
         more = {"images": request.images, "timestamp": request.said_at, **asdict(self._scope)}
         return self.memory.add(said, infer="later", **more)
+
+    def _stopped(self, read: Callable[[], Request], remember: Remember) -> Stopped:
+        """Store a message whose answer was stopped before it began, if it is to be stored."""
+        request = None
+        # At a second Ctrl-C, or where nothing can be written, it is not kept.
+        with suppress(KeyboardInterrupt, EdgememError):
+            request = read()
+            if _to_remember(request, remember) not in (False, "answer"):
+                if not self._is_stored(request):
+                    self._store(request)
+                return Stopped(kept=True, wants=request.wants)
+        return Stopped(kept=False, wants=request.wants if request else None)
+
+    def _is_stored(self, request: Request) -> bool:
+        last = self.memory.store.recent_turns(self._scope, limit=1)
+        return any((t.content, t.timestamp) == (request.text, request.said_at) for t in last)
 
     def _drop_outdated(self, found: Sequence[Hit] = ()) -> bool:
         """Drop notes and known facts that were changed or deleted since the model was shown them.
@@ -412,6 +443,11 @@ class Chat:
                 break
         self._first_shown += len(turns) - max(1, len(kept))
         return converse(engine, instructions, kept or turns[-1:], request.options), turn
+
+
+def _to_remember(request: Request, remember: Remember) -> Remember:
+    """What of a turn is remembered; a message that only asks to forget may quote what it names."""
+    return request.intent.tells and remember if request.wants == "erase" else remember
 
 
 def _streamed(stream: Stream, reply: Reply, pieces: list[str]) -> Iterator[str]:

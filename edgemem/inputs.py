@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import operator
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -24,6 +25,7 @@ __all__ = [
     "NO_WORDS",
     "THOUGHT_TAGS",
     "count_of",
+    "holding",
     "holds_nul",
     "id_of",
     "ids_of",
@@ -105,6 +107,22 @@ def shown(value: object, most: int = 80) -> str:
 def spaced(text: str) -> str:
     """Returns a text with one space for each run of white space."""
     return " ".join(text.split())
+
+
+def holding(words: str) -> Callable[[str], bool]:
+    """Returns a function that tells whether a text has these words side by side, in any case.
+
+    Accents and apostrophes of any form are the same. Raises InputError if there is no word.
+    """
+
+    def folded(text: str) -> str:
+        return unicodedata.normalize("NFC", text.replace("’", "'").casefold())
+
+    sought = r"\W+".join(map(re.escape, folded(words).split()))
+    if not sought:
+        raise InputError("Give at least one word to look for.")
+    pattern = re.compile(rf"(?<!\w){sought}(?!\w)")
+    return lambda text: pattern.search(folded(text)) is not None
 
 
 def time_of(value: datetime | str | float | None, what: str = "timestamp") -> str | None:

@@ -32,6 +32,7 @@ from edgemem.errors import InputError, StoreCorrupt, VaultLocked
 __all__ = [
     "FORMAT",
     "IMPORT_VARIABLE",
+    "PASSPHRASES",
     "PASSPHRASE_VARIABLE",
     "Vault",
     "Way",
@@ -52,6 +53,7 @@ __all__ = [
 FORMAT = 1
 PASSPHRASE_VARIABLE = "EDGEMEM_PASSPHRASE"
 IMPORT_VARIABLE = "EDGEMEM_IMPORT_PASSPHRASE"  # of an export that another vault has sealed
+PASSPHRASES = (PASSPHRASE_VARIABLE, IMPORT_VARIABLE)
 LEAST_PASSPHRASE = 8
 # RFC 9106's second recommended option, but with one lane: libsodium has no more.
 OPS, MEM_BYTES = 3, 64 * 2**20

@@ -7,7 +7,8 @@ import pytest
 from fake_engine import FakeEngine
 from memorykit import texts
 
-from edgemem.chat import Chat
+from edgemem import chat as chats
+from edgemem.chat import Chat, Stopped
 from edgemem.errors import InputError, ModelError, StoreFull
 from edgemem.memory import Memory
 from edgemem.results import Message, Scope, utc_now
@@ -45,6 +46,13 @@ def say(chat, text, **more):
 
 def raising(error):
     def fail():
+        raise error
+
+    return fail
+
+
+def raising_all(error):
+    def fail(*args):
         raise error
 
     return fail
@@ -218,6 +226,52 @@ def test_whatever_stops_the_model_keeps_the_turn(chat, memory, fake, error):
         next(reply)
     assert turns(memory) == [("user", CAT), ("assistant", "Your cat")]
     assert texts(reply.changes) == [CAT, "User's cat is called Tom"]
+
+
+@pytest.mark.parametrize("step", ["understood", "plan_answer"])
+def test_ctrl_c_before_an_answer_begins_keeps_what_was_said(chat, memory, monkeypatch, step):
+    """It was lost without a word: it is stored only after the models that plan the answer."""
+    whole, stops = getattr(chats, step), [KeyboardInterrupt()]
+
+    def stopped(*args):
+        if stops:
+            raise stops.pop()
+        return whole(*args)
+
+    monkeypatch.setattr(chats, step, stopped)
+    with pytest.raises(Stopped) as stop:
+        chat.send(CAT)
+    assert stop.value.kept and turns(memory) == [("user", CAT)]
+    assert len(memory.pending()) == 1
+    assert say(chat, QUESTION).found
+
+
+def test_ctrl_c_keeps_a_message_once_and_none_that_is_not_to_be_stored(chat, memory, monkeypatch):
+    store = chat._store
+
+    def stored(request):
+        store(request)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(chat, "_store", stored)
+    with pytest.raises(Stopped) as stop:
+        chat.send(CAT)
+    assert stop.value.kept and turns(memory) == [("user", CAT)]
+    for more, text in (({"remember": False}, CAT), ({}, "Forget what I said about my cat.")):
+        monkeypatch.setattr(chats, "plan_answer", raising_all(KeyboardInterrupt()))
+        with pytest.raises(Stopped) as stop:
+            chat.send(text, **more)
+        assert not stop.value.kept
+    assert stop.value.wants == "erase"
+    assert turns(memory) == [("user", CAT)]
+
+
+def test_a_second_ctrl_c_leaves_a_message_unstored_and_says_so(chat, memory, monkeypatch):
+    monkeypatch.setattr(chats, "understood", raising_all(KeyboardInterrupt()))
+    with pytest.raises(Stopped) as stop:
+        chat.send(CAT)
+    assert (stop.value.kept, stop.value.wants, turns(memory)) == (False, None, [])
 
 
 @pytest.mark.parametrize(

@@ -381,6 +381,21 @@ def test_ctrl_c_stops_the_answer_and_what_was_said_is_kept(home: Path, engine: F
     assert CAT in memories(home)
 
 
+def test_ctrl_c_before_an_answer_says_whether_the_message_is_kept(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("edgemem.chat.plan_answer", interrupt)
+    forget = "Forget what I said about my dog."
+    result = chat(CAT, forget)
+    kept, waits, lost = result.stderr.splitlines()
+    assert (kept, lost) == ("(stopped; what you said is kept)", "(stopped; not kept)")
+    assert waits.startswith("1 piece of work left for later")
+    assert memories(home) == [CAT]
+
+
 # -- in a pipe -----------------------------------------------------------------------------------
 
 CHILD = """
@@ -526,6 +541,15 @@ def test_a_command_that_led_to_an_erase_is_forgotten_with_what_it_erased(home: P
     assert typed.typed_before() == [CAT, "/forget Tom", "/why"]
     chat("/forget Tom", "1", "y")
     assert typed.typed_before() == ["/why"]
+
+
+def test_an_erase_of_all_that_has_the_words_forgets_the_searches_for_them(home: Path) -> None:
+    remember(home, CAT, "Tom is ill.")
+    typed.remember_typed("/memories tom")
+    chat("/forget Tom", "1", "y")
+    assert typed.typed_before() == ["/memories tom"]  # something still has the words
+    chat("/forget Tom", "1", "y")
+    assert typed.typed_before() == []
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs hard links")

@@ -21,7 +21,10 @@ from memorykit import bytes_beside
 from storekit import add, child, finished, indexed, memory
 
 from edgemem import vault
+from edgemem.cachefile import HALF_EXPORT, half_exports, replacing
+from edgemem.pipeline.upkeep import export_jsonl
 from edgemem.store import Store
+from edgemem.store.erasures import erasures, verify
 
 KILLS = int(os.environ.get("EDGEMEM_KILLS", "15"))
 
@@ -202,6 +205,68 @@ def test_an_erase_that_is_killed_is_finished_by_the_next_open(
         assert [i.id for i in store.list()] == ["kept"]
         assert store.check() == []
         assert b"xyzzy" not in bytes_beside(path)
+
+
+DIES_WHILE_EXPORTING = """
+import os, signal, sys
+from edgemem.pipeline.upkeep import export_jsonl
+from edgemem.store import Store
+with Store.open(sys.argv[1]) as store:
+    os.fsync = lambda _fd: os.kill(os.getpid(), signal.SIGKILL)
+    export_jsonl(store, sys.argv[2])
+"""
+
+
+def test_an_export_that_is_killed_is_named_and_goes_with_an_erase(path: Path, start: Start) -> None:
+    with Store.open(path) as store:
+        add(store, memory("secret", "xyzzyplugh"), memory("kept"))
+        assert len(list(start(DIES_WHILE_EXPORTING, path, path.with_name("out.jsonl")))) == 1
+        (left,) = path.parent.glob(".out.jsonl.*")
+        assert b"xyzzyplugh" in left.read_bytes()
+        assert [f"{left} is left of an export" in problem for problem in store.check()] == [True]
+        store.erase(["secret"])
+        assert store.check() == []
+        assert not left.exists() and b"xyzzy" not in bytes_beside(path)
+
+
+def test_an_export_removes_what_a_killed_one_has_left_under_its_name(
+    tmp_path: Path, start: Start
+) -> None:
+    path, out = tmp_path / "a.db", tmp_path / "elsewhere" / "out.jsonl"
+    out.parent.mkdir()
+    with Store.open(path) as store:
+        add(store, memory("secret", "xyzzyplugh"))
+        old, others = (out.with_name(f".{name}.jsonl.x_123456.tmp") for name in ("out", "others"))
+        for file in (old, others):
+            file.write_text("xyzzyplugh")
+        assert len(list(start(DIES_WHILE_EXPORTING, path, out))) == 1
+        assert not old.exists() and len(list(out.parent.iterdir())) == 2
+        export_jsonl(store, out)
+    assert set(out.parent.iterdir()) == {out, others}
+
+
+def test_what_an_earlier_version_left_of_an_export_is_found_after_an_erase(
+    tmp_path: Path,
+) -> None:
+    left = tmp_path / ".out.jsonl.x_123456.tmp"
+    with Store.open(tmp_path / "a.db") as store:
+        add(store, memory("told first", "xyzzyplugh"))
+        export_jsonl(store, left)
+        store.erase(["told first"])
+        kept = {"receipt": erasures(store)[0].to_dict(), "results": [{"id": "told first"}]}
+        (problem,) = verify(store, kept)["problems"]
+        assert problem == f"{left.name} has the id of something that was erased among its bytes"
+
+
+def test_an_export_under_way_is_not_taken_for_a_killed_one(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    with Store.open(tmp_path / "a.db") as store:
+        add(store, memory("a"))
+        with replacing(out, "w", suffix=HALF_EXPORT) as under_way:
+            under_way.write("other")
+            assert half_exports(tmp_path) == [] and store.check() == []
+            export_jsonl(store, out)
+        assert out.read_text() == "other"
 
 
 def test_a_torn_write_ahead_log_loses_only_what_was_torn(tmp_path: Path) -> None:

@@ -237,3 +237,35 @@ def test_the_command_prints_the_receipt_and_doctor_checks_it(run: Run, tmp_path:
     broken["receipt"]["sha256"] = "0" * 64
     kept.write_text(json.dumps(broken))
     assert "kept elsewhere" in run("doctor", "--receipt", str(kept), code=1).stdout
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_ctrl_c_in_an_erase_says_whether_it_was_done(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: bool
+) -> None:
+    monkeypatch.setenv("EDGEMEM_DB", str(tmp_path / "a.db"))
+    with quick(tmp_path / "a.db") as memory:
+        memory.add("My PIN is 1234.", user_id="default", infer=False)
+    whole = Memory.erase_all
+
+    def stopped(memory: Memory, **scope: str) -> None:
+        if done:
+            whole(memory, **scope)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Memory, "erase_all", stopped)
+    told = run("erase", "--all", "-y", code=130).stderr
+    assert told.startswith("Stopped, but all of it was erased." if done else "Stopped. Nothing")
+
+
+def test_doctor_lists_the_copies_of_a_store_and_names_those_that_were_cut_off(
+    tmp_path: Path,
+) -> None:
+    with quick(tmp_path / "a.db") as memory:
+        for name in ("a.db.v3.bak", "a.db.v3.0123abcd.bak", "b.db.v3.bak", ".x.1.edgemem.tmp"):
+            (tmp_path / name).write_bytes(b"memories")
+        found = memory.doctor()
+    assert sorted(found["copies"]) == [".x.1.edgemem.tmp", "a.db.v3.0123abcd.bak", "a.db.v3.bak"]
+    upgrade, export = found["problems"]
+    assert "a.db.v3.0123abcd.bak is left of an upgrade" in upgrade
+    assert ".x.1.edgemem.tmp is left of an export" in export

@@ -298,14 +298,52 @@ def test_doctor_sees_files_that_are_gone_or_changed(tmp_path: Path) -> None:
         (item,) = add(memory, LARGE)
         file = tmp_path / "a.db.images" / item.image.id
         file.write_bytes(b"other")
-        assert memory.doctor()["problems"] == [
-            f"the image {item.image.id} has other bytes than it had"
-        ]
+        (problem,) = memory.doctor()["problems"]
+        told = f"the image {item.image.id} of the memory {item.id} has other bytes than it had; "
+        assert problem.startswith(f"{told}add the photo again")
         file.unlink()
         assert "cannot be read from" in memory.doctor()["problems"][0]
         with pytest.raises(StoreCorrupt, match="cannot be read from"):
             memory.image(item.image.id)
         assert memory.image(item.image.id, thumbnail_only=True) is not None
+
+
+@pytest.mark.parametrize("harmed", [True, False], ids=["changed", "gone"])
+def test_a_photo_whose_bytes_were_lost_is_whole_again_once_it_is_added(
+    tmp_path: Path, harmed: bool
+) -> None:
+    with quick(tmp_path / "a.db") as memory:
+        (item,) = add(memory, LARGE)
+        file = tmp_path / "a.db.images" / item.image.id
+        whole = file.read_bytes()
+        if harmed:
+            file.write_bytes(whole[::-1])
+        else:
+            file.unlink()
+        assert len(memory.doctor()["problems"]) == 1
+        memory.add("Again", images=[LARGE], infer=False)
+        assert memory.doctor()["problems"] == [] and file.read_bytes() == whole
+
+
+def test_an_export_goes_on_without_lost_bytes_names_whose_they_were_and_an_import_takes_both(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with quick(tmp_path / "a.db") as memory, quick(tmp_path / "b.db") as other:
+        (item,) = add(memory, LARGE)
+        whole, bare, bobs = io.StringIO(), io.StringIO(), io.StringIO()
+        memory.export_jsonl(whole)
+        (tmp_path / "a.db.images" / item.image.id).unlink()
+        memory.export_jsonl(bobs, user_id="bob")
+        assert caplog.messages == []
+        memory.export_jsonl(bare)
+        assert item.id in caplog.text
+        assert other.import_jsonl(bare.getvalue().splitlines()) > 0
+        assert other.get(item.id) is not None and len(other.doctor()["problems"]) == 1
+        for each in (memory, other):
+            assert each.import_jsonl(whole.getvalue().splitlines()) == 1
+            assert each.doctor()["problems"] == []
+            stored = each.image(item.image.id)
+            assert stored is not None and stored.size_bytes == len(stored.data) > 0
 
 
 def test_an_image_that_cannot_be_written_stores_nothing(tmp_path: Path) -> None:

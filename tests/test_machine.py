@@ -69,6 +69,18 @@ def another_process(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return lambda: monkeypatch.setattr(machine, "_known", {})
 
 
+def test_a_child_is_given_no_passphrase(tmp_path, model, monkeypatch):
+    told = tmp_path / "told"
+    look = f"import os, pathlib; pathlib.Path({str(told)!r}).write_text(' '.join(os.environ))"
+    monkeypatch.setattr(
+        machine, "_child_command", lambda *_: [sys.executable, "-I", "-S", "-c", look]
+    )
+    for name in ("EDGEMEM_PASSPHRASE", "EDGEMEM_IMPORT_PASSPHRASE"):
+        monkeypatch.setenv(name, "correct horse")
+    assert extra_buffers(model)
+    assert "EDGEMEM_HOME" in told.read_text() and "PASSPHRASE" not in told.read_text()
+
+
 def test_a_model_is_tried_once_and_never_again(model, children, another_process):
     started = children(LIVE)
     assert extra_buffers(model) and extra_buffers(model)

@@ -149,6 +149,7 @@ def test_a_migration_keeps_a_copy_of_the_file_before_it(
     v1: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, add_a_table, lambda c: None])
+    v1.with_name("store.db.v1.0123abcd.bak").write_bytes(b"left by an upgrade that was killed")
     with Store.open(v1) as store:
         assert store._writer.execute("PRAGMA user_version").fetchone() == (CURRENT + 2,)
         assert len(store.list(include_invalid=True)) == 3

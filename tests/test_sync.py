@@ -26,7 +26,7 @@ from edgemem.results import Entity, Picture, Scope
 from edgemem.store import NewRelation, Store, images
 from edgemem.store.receipts import add_mark, marks, remove_mark, set_never_send
 from edgemem.store.relations import relations
-from edgemem.store.sync import Version, begin, take_in, unpack, versions
+from edgemem.store.sync import Version, begin, own_device, take_in, unpack, versions
 from edgemem.sync import exchange as module
 from edgemem.sync import pairing_code
 from edgemem.sync import sync as sync_memory
@@ -112,6 +112,29 @@ def test_an_image_comes_along_with_what_its_memory_calls_it_and_goes_with_it(pai
     assert "ZANZIBAR" not in json.dumps([version.body for version in written(folder)])
 
 
+def test_lost_bytes_of_an_image_stop_no_sync_and_come_back_from_a_device_that_has_them(
+    pair,
+) -> None:
+    a, b, folder = pair
+    data = bytes(range(256)) * 400
+    picture = Picture(
+        id=sha256(data).hexdigest(), mime="image/png", size_bytes=len(data), width=1, height=1,
+        caption="a boat", caption_by="user", ocr_state="done", ocr_text="", data=data,
+        thumbnail=b"small", phash="0" * 16,
+    )  # fmt: skip
+    with a.transaction() as tx:
+        tx.add_image("m0", picture)
+    file = images.folder_of(a.path) / picture.id
+    file.unlink()
+    sync(a, folder)
+    sync(b, folder)
+    assert [len(store.check()) for store in (a, b)] == [1, 1]
+    file.write_bytes(data)
+    sync(a, new := folder.with_name("new"))
+    sync(b, new)  # the same version, now with its bytes
+    assert b.check() == [] and images.image(b, picture.id).data == data
+
+
 def test_a_reset_empties_every_device(pair) -> None:
     a, b, folder = pair
     a.reset()
@@ -193,6 +216,25 @@ def test_what_was_stored_by_a_clock_ahead_before_the_first_sync_can_be_changed(
             tx.delete_memory("m1", T2)
         converge(tmp_path / "folder", a, b)
         assert [item.memory for item in b.list(ADA)] == ["new"]
+
+
+def test_what_ended_by_a_clock_ahead_has_ended_everywhere_and_a_dated_end_keeps_its_day(
+    pair,
+) -> None:
+    """It was live on the other devices for as long as the clock was ahead."""
+    a, b, folder = pair
+    ada, oslo = Entity("Ada", "person"), Entity("Oslo", "place")
+    add(a, memory("planned"))
+    with a.transaction() as tx:
+        tx.set_relations("m0", [NewRelation(ada, "lives_in", oslo, T1)], 3)
+        tx.invalidate("m0", FAR_AHEAD, at=FAR_AHEAD)
+        tx.invalidate("planned", FAR_AHEAD, at=T2)
+    sync(a, folder)
+    sync(b, folder)
+    assert [item.id for item in b.list(ADA)] == ["planned"]
+    assert b.get(["planned"])["planned"].valid_to == FAR_AHEAD
+    assert relations(b, ADA) == []
+    assert relations(b, ADA, include_invalid=True)[0].valid_to == b.get(["m0"])["m0"].valid_to
 
 
 def test_a_contradiction_on_each_device_keeps_both_facts_with_their_times(pair) -> None:
@@ -548,6 +590,49 @@ def test_devices_with_other_versions_refuse_with_the_next_step(
         sync(a, folder)
     with pytest.raises(SchemaVersionError, match="upgrade edgemem-runtime on this device"):
         sync(b, folder)
+
+
+def test_devices_that_are_upgraded_one_after_the_other_do_not_wait_for_each_other(
+    pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each refused the other's old files before it had written new ones."""
+    a, b, folder = pair
+    sync(b, folder)
+    monkeypatch.setattr(module, "MIGRATIONS", [*module.MIGRATIONS, lambda connection: None])
+    add(a, memory("new"))
+    with pytest.raises(SchemaVersionError, match=f"on the device {own_device(b).device} and sync"):
+        sync(a, folder)
+    sync(b, folder)
+    assert "new" in b.get(["new"])
+    converge(folder, a, b)
+
+
+def test_files_of_an_earlier_format_are_said_to_be_another_versions(pair) -> None:
+    a, b, folder = pair
+    sync(b, folder)
+    for head in folder.glob("*/head"):
+        head.write_bytes(b"EDGESYN1" + head.read_bytes()[len(MAGIC) :])
+    with pytest.raises(SchemaVersionError, match=r"of an earlier format .* upgrade .* the device"):
+        sync(a, folder)
+    sync(b, folder)
+    converge(folder, a, b)
+    (folder / own_device(a).device / "head").write_bytes(b"EDGESYN9" + bytes(200))
+    with pytest.raises(SchemaVersionError, match="upgrade edgemem-runtime on this device"):
+        sync(b, folder)
+
+
+def test_an_empty_device_begins_with_its_own_embedder(tmp_path: Path) -> None:
+    """It took the embedder of an upgraded store, and every add and search then failed."""
+    with (
+        quick(tmp_path / "a.db", embedder=BagOfWords(model_id="old@1")) as a,
+        quick(tmp_path / "b.db") as b,
+    ):
+        a.add("The cellar is damp.", infer=False)
+        sync_memory(a, tmp_path / "folder")
+        sync_memory(b, tmp_path / "folder", pairing_code(a))
+        assert b.store.meta("embedder_model") == b.embedder.model_id != "old@1"
+        b.add("The roof is new.", infer=False)
+        assert texts(b.search("cellar", top_k=1)) == ["The cellar is damp."]
 
 
 def test_a_store_that_is_no_device_and_a_folder_of_other_people_are_refused(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,25 @@ def test_what_is_erased_leaves_the_files_of_all_users(run: Run, store: Path) -> 
     before(MAYA, f"/memories {SECRET}", "Hello there")
     run("erase", "--matching", "Lamplighter", "-y", "--user-id", "tom")
     assert (before(TOM), before(MAYA)) == (["Hi"], ["Hello there"])
+
+
+def test_an_erase_by_words_takes_the_lines_that_name_them_too(run: Run, store: Path) -> None:
+    """Lines that searched for the words, and messages that were never stored, had stayed."""
+    before(TOM, "/memories LAMPLIGHTER", "/forget lamplighter", "The lamplighter's?", "/forget Leo")
+    before(MAYA, "Is it at the Lamplighter?")
+    told = json.loads(run("doctor", "--erased", "--json").stdout)["results"][0]["typed"]
+    assert (told["lines"], len(told["files"])) == (5, 2)
+    run("erase", "--matching", "Lamplighter", "-y", "--user-id", "tom")
+    assert (before(TOM), before(MAYA)) == (["/forget Leo"], ["Is it at the Lamplighter?"])
+    result = run("erase", "--matching", "leo", "--user-id", "tom")
+    assert result.stderr.endswith("the words 'leo'. 1 typed line had, and went.\n")
+    assert before(TOM) == []
+
+
+def test_doctor_counts_no_line_that_is_a_message_or_has_no_words(run: Run, store: Path) -> None:
+    before(TOM, SECRET, "/why", "/forget 1,2", f"/cloud {SECRET}")
+    assert "\ntyped\tlines 0, files /" in run("doctor", "--erased").stdout
+    assert "typed" not in run("doctor").stdout
 
 
 def test_a_vault_seals_the_files_of_all_users_and_gives_them_back(run: Run, store: Path) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgemem.cli import output as ui
+from edgemem.cli import typed
 from edgemem.config import (
     NO_MODEL,
     Settings,
@@ -123,7 +124,8 @@ def doctor(retry: bool, erased: bool, receipt: str | None, db: str | None) -> No
     """Check the store and list the work that is still pending, with its last error.
 
     With --erased, the receipts of erasing are checked, and all files of the store are looked
-    through for what they name. The exit code is 1 if a problem was found.
+    through for what they name. "typed" then counts the lines typed in chats whose words are in no
+    stored message, such as "/memories Lena". The exit code is 1 if a problem was found.
     """
     kept = None if receipt is None else _receipt(receipt)
     with ExitStack() as opened:
@@ -166,6 +168,9 @@ def _examine(
     found = memory.doctor(erased=erased)
     problems = [str(problem).replace(_SEE_DOCTOR, _SAVE) for problem in found["problems"]]
     found["problems"] = [*problems, *refused]
+    if erased is not False:
+        lines = typed.told_nowhere(memory)
+        found["typed"] = {"lines": len(lines), "files": [str(f) for f in typed.kept_files()]}
     of_here = {"processor": machine.summary(), "vision": _projector(memory.settings)}
     report = {**found, **of_here, "pending": pending}
     if changes is not None:

@@ -154,11 +154,30 @@ class _Session:
                 return
             try:
                 self.handle(text)
-            except KeyboardInterrupt:
-                ui.note("(stopped)")
+            except KeyboardInterrupt as stop:
+                self.stopped(text, stop)
             except EdgememError as exc:
                 self.failed = True
                 click.echo(f"Error: {ui.one_line(str(exc))}", err=True)
+
+    def stopped(self, text: str, stop: KeyboardInterrupt) -> None:
+        """Says that Ctrl-C stopped a message or command, and whether a message is kept."""
+        from edgemem.chat import Stopped
+
+        if not isinstance(stop, Stopped):
+            ui.note("(stopped)")
+        elif stop.kept:
+            ui.note("(stopped; what you said is kept)")
+            ui.pending_note(len(self.memory.pending()))
+        else:
+            ui.note("(stopped; not kept)")
+            if stop.wants == "erase":
+                self.forget_typed(text)
+
+    def forget_typed(self, text: str) -> None:
+        typed.forget_typed([text])
+        if self.editor is not None:
+            self.editor.forget()
 
     def read(self) -> str:
         """Reads a message. Raises EOFError at the input's end, KeyboardInterrupt on Ctrl-C."""
@@ -236,9 +255,7 @@ class _Session:
             self.show(list(reply.hits)[:CANDIDATES])
             ui.note("/forget with numbers of this list erases them.")
         if reply.wants == "erase" and reply.changes is None:  # the message was not kept
-            typed.forget_typed([text])
-            if self.editor is not None:
-                self.editor.forget()
+            self.forget_typed(text)
         if reply.changes is not None:
             for change in reply.changes:
                 if change.kind == "fact" and change.event != "NONE":
@@ -305,12 +322,13 @@ class _Session:
         if not what:
             raise InputError("/forget needs words to look for, or numbers of the last list.")
         if all(part.isdecimal() for part in what.replace(",", " ").split()) and self.listed:
-            chosen = self.pick(what)
+            words, chosen = "", self.pick(what)
         elif (found := self.memory.get(what)) and Scope(**self.scope).has(found):
-            chosen = [found]
+            words, chosen = "", [found]
         else:
             from edgemem.pipeline.recall import within
 
+            words = what
             hits = self.memory.search(what, top_k=CANDIDATES, **self.scope)
             having, said = ui.having(self.memory, what, self.scope)
             named = {*having, *said}
@@ -335,9 +353,11 @@ class _Session:
             return
         typed.forget_typed([*said, f"/forget {what}"])
         gone = self.memory.erase(ids)
-        self.reply, self.listed = None, []
+        if words and not ui.having(self.memory, words, self.scope):
+            typed.forget_words(words, Scope(**self.scope))
         if self.editor is not None:
             self.editor.forget()
+        self.reply, self.listed = None, []
         ui.note(f"{ui.plural(len(gone), 'memory')} erased.")
 
     def budget(self, _: str) -> None:

@@ -322,14 +322,17 @@ def erase(
             said = [turn.content for turn in memory.store.recent_turns(Scope(**scope), limit=None)]
         else:
             if matching is not None and not (ids := tuple(ui.matching(memory, matching, scope))):
-                nothing = f"No memory of {ui.who(scope)} has the words {matching!r}."
+                went = typed.forget_words(matching, Scope(**scope))
+                also = f" {ui.plural(went, 'typed line')} had, and went." if went else ""
+                nothing = f"No memory of {ui.who(scope)} has the words {matching!r}.{also}"
                 ui.print_result(Erased().to_dict(), remark=nothing)
                 return
             said = ui.erase_preview(memory, ids, shown=not yes)
             if not yes:
                 click.confirm("Erase it?", abort=True, err=True)
         typed.forget_typed(said, Scope(**scope) if everything else None)
-        with ui.working("Erasing …"):
+        typed.forget_words(matching, Scope(**scope))
+        with ui.erasing(memory):
             gone = memory.erase_all(**scope) if everything else memory.erase(ids)
         if everything:
             typed.forget_shared(memory)

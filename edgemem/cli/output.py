@@ -5,10 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import shlex
 import sys
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -21,7 +19,7 @@ import click
 from edgemem.cli import typed
 from edgemem.config import MEMORY_DB, NO_LIMIT, Settings, load_settings, unread_variables
 from edgemem.errors import EdgememError, InputError, StoreError, VaultLocked
-from edgemem.inputs import scope_of, spaced
+from edgemem.inputs import holding, scope_of, spaced
 from edgemem.results import Change, MemoryItem, Scope, local_time
 
 if TYPE_CHECKING:
@@ -40,6 +38,7 @@ __all__ = [
     "db_and_json_options",
     "db_option",
     "erase_preview",
+    "erasing",
     "existing",
     "experts_option",
     "given_options",
@@ -572,34 +571,51 @@ def erase_preview(memory: Memory, ids: Sequence[str], *, shown: bool = True) -> 
     return [turn.content for turn in turns]
 
 
+@contextmanager
+def erasing(memory: Memory) -> Iterator[None]:
+    """Shows that an erase goes on; of one that Ctrl-C stops, says whether anything was erased."""
+    from edgemem.store.erasures import last_erasure
+
+    before = last_erasure(memory.store)
+    try:
+        with working("Erasing …"):
+            yield
+    except KeyboardInterrupt:
+        if last_erasure(memory.store) == before:
+            note("Stopped. Nothing was erased.")
+        else:
+            note(
+                "Stopped, but all of it was erased. What the file may still hold of it goes when "
+                "the store is next opened."
+            )
+        raise
+
+
 def having(memory: Memory, words: str, scope: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Returns the ids of all memories of a scope that have, or had before an edit, these words side
     by side, in any case; and of the others those that were said by somebody with these words in the
     name. Both include ended, expired and deleted ones."""
     from edgemem.store.store import browse
 
-    sought = r"\W+".join(map(re.escape, _folded(words).split()))
-    if not sought:
-        raise click.UsageError("Give at least one word to look for.")
-    pattern = re.compile(rf"(?<!\w){sought}(?!\w)")
+    try:
+        fits = holding(words)
+    except InputError as exc:
+        raise click.UsageError(str(exc)) from exc
 
     def texts(item: MemoryItem) -> Iterator[str]:
         yield item.memory
         if item.updated_at != item.created_at:
             yield from (row["old_memory"] or "" for row in memory.history(item.id))
 
-    def has_words(text: str) -> bool:
-        return pattern.search(_folded(text)) is not None
-
     items = [one.item for one in browse(memory.store, Scope(**scope), state="all", limit=2**62)]
-    told = [item.id for item in items if any(map(has_words, texts(item)))]
+    told = [item.id for item in items if any(map(fits, texts(item)))]
     known = {*told}
     turns = memory.store.turns([id for item in items for id in item.sources])
-    theirs = {turn.id for turn in turns.values() if has_words(turn.name or "")}
+    theirs = {turn.id for turn in turns.values() if fits(turn.name or "")}
 
     def is_theirs(item: MemoryItem) -> bool:
         speaker = item.metadata.get("speaker")  # all that a memory of an export has of its turn
-        return not theirs.isdisjoint(item.sources) or has_words(str(speaker or ""))
+        return not theirs.isdisjoint(item.sources) or fits(str(speaker or ""))
 
     return told, [item.id for item in items if item.id not in known and is_theirs(item)]
 
@@ -612,11 +628,6 @@ def matching(memory: Memory, words: str, scope: Mapping[str, Any]) -> list[str]:
         others = f"{plural(len(theirs), 'memory')}{' more' if told else ''} said by one so called"
         note(f"{plural(len(told), 'memory')} with the words {words!r}; {others}.")
     return [*told, *theirs]
-
-
-def _folded(text: str) -> str:
-    """A text as words are compared: in one case, with one form of each accent and apostrophe."""
-    return unicodedata.normalize("NFC", text.replace("’", "'").casefold())
 
 
 def _first(noun: str, lines: Sequence[str]) -> None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from edgemem.config import data_dir, load_settings
 from edgemem.errors import StoreCorrupt
-from edgemem.inputs import spaced
+from edgemem.inputs import holding, spaced
 from edgemem.results import Scope
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ __all__ = [
     "forget_all_typed",
     "forget_shared",
     "forget_typed",
+    "forget_words",
     "history_file",
     "kept_files",
     "move_typed",
@@ -42,6 +43,7 @@ __all__ = [
     "remember_typed",
     "shared_history",
     "take_shared",
+    "told_nowhere",
     "typed_before",
 ]
 
@@ -210,6 +212,35 @@ def forget_typed(texts: Iterable[str], whose: Scope | None = None) -> None:
     _remove(kept_files(whose) if whose is not None else ())
     for file in (*kept_files(), shared_history()):
         _taken(file, texts)
+
+
+def forget_words(words: str | None, whose: Scope) -> int:
+    """Removes each input of these users, agents or runs that has these words side by side.
+
+    Also from the histories that several shared. Returns how many inputs were removed. None removes
+    none.
+    """
+    if _in_memory or words is None:
+        return 0
+    fits, count = holding(words), 0
+    for file in {*kept_files(whose), _of_all_users(), shared_history()}:
+        lines = _typed_lines(file)
+        if taken := [line for line in lines if fits(line)]:
+            _write_typed(file, [line for line in lines if line not in taken])
+            count += len(taken)
+    return count
+
+
+def told_nowhere(memory: Memory) -> list[str]:
+    """Returns the inputs of all histories whose words stand in no stored message as they are.
+
+    A command is one of these if it has words. They may name what was erased.
+    """
+    turns = memory.store.recent_turns(limit=None)
+    said = "\n".join(spaced(turn.content) for turn in turns)
+    lines = chain.from_iterable(map(_typed_lines, kept_files()))
+    words = ((line, re.sub(r"^/\w+", "", spaced(line)).strip()) for line in lines)
+    return [line for line, told in words if re.search(r"[^\W\d]", told) and told not in said]
 
 
 def forget_all_typed() -> None:

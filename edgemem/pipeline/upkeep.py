@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from edgemem import graph, kernels
 from edgemem import vault as vaults
 from edgemem.budget import Plan
-from edgemem.cachefile import replacing
+from edgemem.cachefile import HALF_EXPORT, drop_half_exports, replacing
 from edgemem.errors import InputError, StoreCorrupt, StoreFull
 from edgemem.inputs import holds_nul, of_type, shown
 from edgemem.pipeline.ingest import EXTRACT
@@ -32,7 +32,7 @@ from edgemem.retrieval.lexical import embedded_text
 from edgemem.runtime.embedder import Embedder, TokenEmbedder
 from edgemem.runtime.encoder import Encoder
 from edgemem.store import Store, foreign, images
-from edgemem.store.database import resolved
+from edgemem.store.database import copies, resolved
 from edgemem.store.encryption import is_of_store
 from edgemem.store.erasures import erased_of, verify
 from edgemem.store.relations import unread_facts
@@ -87,15 +87,29 @@ def export_jsonl(
 ) -> int:
     """Write the rows of a store as lines of JSON; returns how many. See `Memory.export_jsonl`."""
     count = 0
+    bare: list[str] = []  # memories whose image has lost its bytes
     rows = cast("Generator[dict[str, Any], None, None]", store.export_rows())
     # `rows` holds a snapshot, and an erase waits for that; so it is closed in any case.
     with _replacing(file) as out, closing(rows):
         wanted = rows if user_id is None else _of_user(rows, user_id)
-        lines = (json.dumps(row, ensure_ascii=False) for row in wanted)
+        lines = (json.dumps(row, ensure_ascii=False) for row in _noting_bare(wanted, bare))
         for line in _sealed_lines(store, lines) if sealed else lines:
             out.write(line + "\n")
             count += 1
+    if bare:
+        _log.warning(
+            "The export has no bytes of the photos of these memories, as the store has lost them: "
+            "%s; `edgemem doctor` says what to do.", ", ".join(bare),
+        )  # fmt: skip
     return count - 2 * sealed
+
+
+def _noting_bare(rows: Iterable[dict[str, Any]], bare: list[str]) -> Iterator[dict[str, Any]]:
+    """The rows; the ids of the memories whose image has no bytes are added to `bare`."""
+    for row in rows:
+        if row["type"] == "image" and not row["data"]:
+            bare += [link["memory_id"] for link in row["memories"]]
+        yield row
 
 
 def _of_user(rows: Iterable[dict[str, Any]], user_id: str) -> Iterator[dict[str, Any]]:
@@ -210,7 +224,9 @@ def _replacing(file: str | Path | IO[str]) -> Iterator[IO[str]]:
             with given.open("w", encoding="utf-8", newline="\n") as out:
                 yield out
             return
-        with replacing(path, "w", encoding="utf-8", newline="\n") as out:
+        drop_half_exports(path)
+        text: dict[str, Any] = {"encoding": "utf-8", "newline": "\n"}
+        with replacing(path, "w", suffix=HALF_EXPORT, **text) as out:
             yield out
     except OSError as exc:
         raise StoreFull(
@@ -477,6 +493,7 @@ def doctor(
         "token_embedder": store.meta("token_model"),
         "backend": kernels.backend,
         "backend_detail": kernels.backend_detail,
+        "copies": [file.name for file in copies(store.path)],
         "index_file": str(index_file) if index_file is not None and index_file.exists() else None,
         "memory_limit": plan.to_dict() if plan is not None else None,
     }

@@ -33,6 +33,7 @@ from edgemem.cachefile import replace_file
 from edgemem.config import cache_dir
 from edgemem.errors import ModelError
 from edgemem.runtime.gguf import read_only
+from edgemem.vault import PASSPHRASES
 
 __all__ = ["cores", "extra_buffers", "mmap_large_blocks", "peak_rss_mb", "processor", "properties"]
 __all__ += ["read_cached", "require_projector_runs", "summary", "trim_heap", "write_cached"]
@@ -236,9 +237,11 @@ def _fatal_signal(module: str, *arguments: str | int) -> str | None:
     """
     if (command := _child_command(module, *arguments)) is None:
         return None
-    quiet: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    how: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    # A child that tries a model out opens no store.
+    how["env"] = {name: text for name, text in os.environ.items() if name not in PASSPHRASES}
     try:
-        status = subprocess.run(command, timeout=TIMEOUT_S, check=False, **quiet).returncode
+        status = subprocess.run(command, timeout=TIMEOUT_S, check=False, **how).returncode
     except subprocess.TimeoutExpired:
         return ""
     except OSError:

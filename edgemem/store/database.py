@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import cast
 
-from edgemem.cachefile import disk_errors, lock_file, sync_folder
+from edgemem.cachefile import disk_errors, half_exports, lock_file, sync_folder
 from edgemem.config import require
 from edgemem.errors import InputError, StoreCorrupt, StoreError, StoreFull, StoreLocked, VaultLocked
 from edgemem.store.filters import fold
@@ -395,6 +395,8 @@ def backup(path: Path, version: int, key: bytes | None) -> None:
     # Named `.bak` from the start, so that an erase also finds what a crash left half written.
     partial = target.with_name(f"{path.name}.v{version}.{uuid.uuid4().hex[:8]}.bak")
     try:
+        for half in _half_backups(path):
+            half.unlink(missing_ok=True)
         with closing(open_file(str(path), 5.0, key)) as source:
             os.close(os.open(partial, os.O_CREAT | os.O_RDWR, 0o600))
             with closing(open_file(str(partial), 5.0, key)) as copy:
@@ -414,18 +416,46 @@ def backup(path: Path, version: int, key: bytes | None) -> None:
         ) from exc
 
 
-def _drop_backups(path: Path) -> None:
-    copies = re.compile(re.escape(path.name) + r"\.v\d+(\.[0-9a-f]+)?\.bak(-journal|-wal|-shm)?")
+def _backups(path: Path, half: str) -> list[Path]:
+    of_store = re.compile(re.escape(path.name) + rf"\.v\d+{half}\.bak(-journal|-wal|-shm)?")
+    return sorted(beside for beside in path.parent.iterdir() if of_store.fullmatch(beside.name))
+
+
+def _half_backups(path: Path) -> list[Path]:
+    """What a killed upgrade has left of its backup."""
+    return _backups(path, r"\.[0-9a-f]+")
+
+
+def copies(path: Path | None) -> list[Path]:
+    """The backup copies beside a store, and what killed exports and upgrades have left there."""
+    if path is None:
+        return []
+    return [*_backups(path, r"(\.[0-9a-f]+)?"), *half_exports(path.parent)]
+
+
+def left_behind(path: Path | None) -> list[str]:
+    """A problem for each file that a killed export or upgrade has left beside a store."""
+    if path is None:
+        return []
+    whose = dict.fromkeys(_half_backups(path), "upgrade")
+    whose |= dict.fromkeys(half_exports(path.parent), "export")
+    return [
+        f"{file} is left of an {what} that was cut off, and may hold all memories; delete it"
+        for file, what in whose.items()
+    ]
+
+
+def _drop_copies(path: Path) -> None:
     try:
-        found = [beside for beside in path.parent.iterdir() if copies.fullmatch(beside.name)]
+        found = copies(path)
         for beside in found:
             beside.unlink(missing_ok=True)
         if found:
             sync_folder(path.parent)
     except OSError as exc:
         raise StoreFull(
-            f"a backup copy beside {path} cannot be deleted ({exc}); make its folder writable, "
-            "or delete the .bak files yourself"
+            f"a copy beside {path} cannot be deleted ({exc}); make its folder writable, or delete "
+            "the .bak and .edgemem.tmp files yourself"
         ) from exc
 
 
@@ -490,7 +520,7 @@ def _vectors(connection: sqlite3.Connection) -> list[str]:
 
 
 def scrub(connection: sqlite3.Connection, path: Path | None, timeout_s: float) -> None:
-    """Remove every byte of erased data from the file and its WAL, and delete the backup copies.
+    """Remove every byte of erased data from the file and its WAL, and delete the `copies`.
 
     Does nothing if nothing was erased since the last scrub. Raises StoreLocked if another process
     keeps reading for timeout_s, StoreFull or StoreError if SQLite or the folder refuses. The note
@@ -508,7 +538,7 @@ def scrub(connection: sqlite3.Connection, path: Path | None, timeout_s: float) -
     ]
     try:
         if path is not None:
-            _drop_backups(path)
+            _drop_copies(path)
             statements.append("PRAGMA wal_checkpoint(TRUNCATE)")
         with sqlite_errors(name):
             for statement in statements:

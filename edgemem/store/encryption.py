@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from edgemem import vault as vaults
-from edgemem.cachefile import disk_errors, sync_folder
+from edgemem.cachefile import disk_errors, half_exports, sync_folder
 from edgemem.errors import ConfigError, InputError, StoreError, StoreLocked, VaultLocked
 from edgemem.inputs import of_type
 from edgemem.store import images, schema
@@ -299,6 +299,8 @@ def _finish(file: Path) -> None:
                 rest = beside.name.removeprefix(file.name)
                 if rest != beside.name and _BESIDE.fullmatch(rest):
                     _shred(beside)
+            for left in half_exports(file.parent):
+                _shred(left)
         if not plain and (folder := _beside(file, ".images")).is_dir():  # all are in the vault
             for image in folder.iterdir():
                 _shred(image)

@@ -19,6 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgemem.cachefile import HALF_EXPORT
 from edgemem.errors import InputError
 from edgemem.results import Erased, to_utc, utc_now
 from edgemem.store.database import SCRUB_WANTED, meta
@@ -340,14 +341,15 @@ def _free_pages(data: bytes) -> Iterator[str]:
 
 
 def _beside(path: Path | None) -> list[Path]:
-    """The non-empty files that belong to the store, without the database file.
+    """The non-empty files that belong to the store, without the database file, and hidden
+    temporary files in its folder, as a killed export leaves one.
 
     The database file is not opened here: closing it would drop SQLite's locks on it.
     """
     if path is None:
         return []
     apart = {path.name, f"{path.name}-shm", f"{path.name}.lock"}
-    beside = sorted(path.parent.glob(f"{glob.escape(path.name)}*"))
+    beside = sorted({*path.parent.glob(f"{glob.escape(path.name)}*"), *path.parent.glob(".*.tmp")})
     return [f for f in beside if f.name not in apart and f.is_file() and f.stat().st_size]
 
 
@@ -360,5 +362,7 @@ def _in_bytes(name: str, data: bytes, erased: set[str], ids: Iterable[str]) -> I
 def _from_before_erase(files: Iterable[Path], erased_at: str) -> Iterator[str]:
     """A problem for each file, but of the vault, that was last written before the last erase."""
     for file in files:
+        if file.name.startswith(".") and not file.name.endswith(HALF_EXPORT):
+            continue  # perhaps another program's
         if file.suffix != ".vault" and to_utc(file.stat().st_mtime + _CLOCK_S) < erased_at:
             yield f"{file.name} is older than the last erase and may hold what went; delete it"

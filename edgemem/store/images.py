@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgemem.cachefile import disk_errors, replace_file, sync_folder
-from edgemem.errors import InputError, StoreError
+from edgemem.errors import InputError, StoreCorrupt, StoreError
 from edgemem.results import ImageLine, Picture, utc_now
 from edgemem.store.database import roll_back
 from edgemem.store.rows import LISTED, OF_IMAGE, as_json, damaged
@@ -43,14 +43,15 @@ def folder_of(path: Path | None) -> Path | None:
 
 
 def insert(tx: Transaction, picture: Picture, created_at: str | None = None) -> bool:
-    """Store an image; False if it is stored already. created_at: ISO-8601 UTC, None for now."""
+    """Store an image; False if it is stored already. created_at: ISO-8601 UTC, None for now.
+
+    Of an image whose bytes were lost the bytes are stored again. Without data, as in an export of
+    such an image, the rest is stored.
+    """
     with tx.step() as connection:
         if connection.execute("SELECT 1 FROM images WHERE id = ?", (picture.id,)).fetchone():
-            return False
-        data: bytes | None = picture.data
-        if tx.images_folder is not None and len(picture.data) > INLINE_BYTES:
-            _write(tx.images_folder, picture.id, picture.data)
-            data = None
+            return restore(tx, picture.id, picture.data)
+        data = _placed(tx, picture.id, picture.data)
         tx.insert(
             "images",
             **{name: getattr(picture, name) for name in _FACTS},
@@ -60,6 +61,26 @@ def insert(tx: Transaction, picture: Picture, created_at: str | None = None) -> 
             created_at=created_at or utc_now(),
         )
         return True
+
+
+def _placed(tx: Transaction, id: str, data: bytes) -> bytes | None:
+    """The bytes for an image's row; None if they were written to the folder, or there are none."""
+    if tx.images_folder is None or len(data) <= INLINE_BYTES:
+        return data or None
+    _write(tx.images_folder, id, data)
+    return None
+
+
+def restore(tx: Transaction, id: str, data: bytes) -> bool:
+    """Store the bytes of a stored image again if they were lost or changed; returns whether."""
+    with tx.step() as connection:
+        if hashlib.sha256(data).hexdigest() != id or _whole(connection, tx.images_folder, id):
+            return False
+        done = connection.execute(
+            "UPDATE images SET data = ?, size_bytes = ? WHERE id = ?",
+            (_placed(tx, id, data), len(data), id),
+        )
+        return done.rowcount > 0
 
 
 def link(
@@ -232,12 +253,36 @@ def _data(connection: sqlite3.Connection, folder: Path | None, id: str) -> bytes
         raise damaged(f"the image {id} has no row")
     if row[0] is not None:
         return bytes(row[0])
+    if folder is None:  # an export lacked its bytes
+        raise _gone(connection, id, "has no bytes")
     try:
-        if folder is None:
-            raise FileNotFoundError("a store in memory has no files")
         return (folder / id).read_bytes()
     except OSError as exc:
-        raise damaged(f"the image {id} cannot be read from {folder} ({exc})") from exc
+        why = f"cannot be read from {folder} ({exc.strerror or exc})"
+        raise _gone(connection, id, why) from exc
+
+
+def _gone(connection: sqlite3.Connection, id: str, why: str) -> StoreCorrupt:
+    sql = (
+        "SELECT m.id FROM memory_images l JOIN memories m ON m.rowid = l.memory WHERE l.image = ? "
+        "ORDER BY m.rowid"
+    )
+    memories = [row[0] for row in connection.execute(sql, (id,))]
+    of = f"the memory {memories[0]}" if len(memories) == 1 else f"memories ({', '.join(memories)})"
+    return StoreCorrupt(
+        f"the image {id} of {of} {why}; add the photo again, put its file back from a backup, or "
+        f"erase what has it (`edgemem erase {' '.join(memories)}`); exports and sync go on without "
+        "its bytes"
+    )
+
+
+def _whole(connection: sqlite3.Connection, folder: Path | None, id: str) -> bytes:
+    """The bytes of an image; b"" if they are lost or changed."""
+    try:
+        data = _data(connection, folder, id)
+    except StoreCorrupt:
+        return b""
+    return data if hashlib.sha256(data).hexdigest() == id else b""
 
 
 def problems(connection: sqlite3.Connection, folder: Path | None) -> list[str]:
@@ -246,7 +291,7 @@ def problems(connection: sqlite3.Connection, folder: Path | None) -> list[str]:
     for (id,) in connection.execute("SELECT id FROM images ORDER BY id").fetchall():
         try:
             if hashlib.sha256(_data(connection, folder, id)).hexdigest() != id:
-                found.append(f"the image {id} has other bytes than it had")
+                found.append(str(_gone(connection, id, "has other bytes than it had")))
         except StoreError as exc:
             found.append(str(exc))
     return found
@@ -258,7 +303,7 @@ def problems(connection: sqlite3.Connection, folder: Path | None) -> list[str]:
 def export_images(connection: sqlite3.Connection, folder: Path | None) -> Iterator[dict[str, Any]]:
     """Every image as a JSON-able dict, with its bytes in base64 and its links to memories.
 
-    The caller holds a snapshot.
+    Of an image whose bytes are lost, `data` is empty. The caller holds a snapshot.
     """
     # One at a time, because images are large.
     for (id,) in connection.execute("SELECT id FROM images ORDER BY created_at, id").fetchall():
@@ -285,7 +330,7 @@ def export_image(connection: sqlite3.Connection, folder: Path | None, id: str) -
             dict(zip(("memory_id", "caption", "caption_by"), link, strict=True)) for link in links
         ],
         "thumbnail": base64.b64encode(thumbnail).decode(),
-        "data": base64.b64encode(_data(connection, folder, id)).decode(),
+        "data": base64.b64encode(_whole(connection, folder, id)).decode(),
     }
 
 

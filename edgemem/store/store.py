@@ -533,7 +533,8 @@ class Store:
             if self._writer.in_transaction:
                 raise StoreError("a transaction is open in this thread; end it before check()")
             of_images = partial(images.problems, folder=self.images_folder)
-            return database.problems(self._writer, self._name, of_images)
+            found = database.problems(self._writer, self._name, of_images)
+        return found + database.left_behind(self.path)
 
     def _require_open(self) -> None:
         if self._closed:

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import apsw
 import numpy as np
 
+from edgemem.results import utc_now
 from edgemem.store.database import SCRUB_WANTED, meta
 from edgemem.store.erasures import by_receipts
-from edgemem.store.images import export_image
+from edgemem.store.images import export_image, restore
 from edgemem.store.relations import forget_relations, import_relation
 from edgemem.store.rows import LISTED, RELATIONS, SCOPE, Floats, as_json, pack_json, rowid_of
 from edgemem.store.schema import BETWEEN, SEPARATOR
@@ -273,9 +274,14 @@ def _with_image(connection: sqlite3.Connection, version: Version, folder: Path |
     return version._replace(body=json.dumps(row))
 
 
-def texts_to_embed(store: Store, received: Versions) -> list[str]:
-    """The search texts of received memories (not deleted) whose vectors are another embedder's."""
-    model = store.meta("embedder_model")
+def texts_to_embed(
+    store: Store, received: Versions, own: tuple[str, int] | None = None
+) -> list[str]:
+    """The search texts of received memories (not deleted) whose vectors are another embedder's.
+
+    own: the id and dimension of the embedder that an empty store begins with.
+    """
+    model = store.meta("embedder_model") or (own[0] if own else None)
     if model is None:
         return []
     text, deleted_at = _MEMORY.index("search_text"), _MEMORY.index("deleted_at")
@@ -286,11 +292,17 @@ def texts_to_embed(store: Store, received: Versions) -> list[str]:
 # -- taking in ---------------------------------------------------------------------------------
 
 
-def take_in(tx: Transaction, received: Versions, link: str, vectors: Mapping[str, Floats]) -> Taken:
+def take_in(
+    tx: Transaction,
+    received: Versions,
+    link: str,
+    vectors: Mapping[str, Floats],
+    own: tuple[str, int] | None = None,
+) -> Taken:
     """Store the received versions that are later than those stored here.
 
     link: the place where they were read; they are not sent back to it. vectors: of the
-    `texts_to_embed`, by text.
+    `texts_to_embed`, by text. own: as there.
     """
     with tx.step() as connection:
         waited = [Version._make(row) for row in connection.execute("SELECT * FROM sync_waiting")]
@@ -305,11 +317,12 @@ def take_in(tx: Transaction, received: Versions, link: str, vectors: Mapping[str
         new = [v for v in new if v.kind not in ERASING and gone.isdisjoint(v.id.split(BETWEEN))]
         connection.execute("UPDATE sync_self SET quiet = 1")
         connection.execute("DELETE FROM sync_waiting")
+        _restore_images(tx, connection, received)
         order = list(_KINDS)
         taking = _Taking(tx, connection, vectors)
         replaced: list[str] = []
         waiting: Versions = []
-        _adopt_model(tx, connection, new)
+        _adopt_model(tx, connection, new, own)
         for version in sorted(new, key=lambda v: (order.index(v.kind), v.clock, v.device, v.id)):
             taken = getattr(taking, version.kind)(version)
             if taken is None:
@@ -409,14 +422,27 @@ def _erased_before(
     return [Version(*erase, seq, device) for erase in erases if erase not in known]
 
 
-def _adopt_model(tx: Transaction, connection: sqlite3.Connection, new: Versions) -> None:
-    """An empty store takes the embedder of the first vectors that it gets."""
+def _restore_images(tx: Transaction, connection: sqlite3.Connection, received: Versions) -> None:
+    """Store the bytes of images that were lost here, also of versions that are known here."""
+    for version in received:
+        id = version.id.rpartition(BETWEEN)[2]
+        if version.kind == "image" and rowid_of(connection, "images", id) is not None:
+            restore(tx, id, base64.b64decode(version.value["data"]))
+
+
+def _adopt_model(
+    tx: Transaction,
+    connection: sqlite3.Connection,
+    new: Versions,
+    own: tuple[str, int] | None,
+) -> None:
+    """An empty store takes its own embedder, or that of the first vectors that it gets."""
     if meta(connection, "embedder_model") is None:
         for version in new:
             if version.kind == "memory" and version.vectors:
-                model, dim = version.value[-2:]
+                model, dim = version.value[-2:] if own is None else own
                 tx.set_meta("embedder_model", model)
-                tx.set_meta("embedder_dim", dim)
+                tx.set_meta("embedder_dim", str(dim))
                 return
 
 
@@ -516,6 +542,9 @@ class _Taking:
 
     def end(self, version: Version) -> str | None:
         valid_to, updated_at = version.value
+        if valid_to is not None and valid_to <= updated_at:
+            # It had ended by the clock of its device. If that is ahead, it would go on here.
+            valid_to = min(valid_to, utc_now())
         later = not _has_later(self.connection, "memory", version)
         done = self.connection.execute(
             "UPDATE memories SET valid_to = ?, updated_at = iif(?, ?, updated_at), generation = ? "
@@ -555,6 +584,12 @@ def _replace_relations(connection: sqlite3.Connection, rowid: int, version: Vers
     forget_relations(connection, rowid, graphed)
     for relation in relations:
         import_relation(connection, relation, by_name=True)
+    connection.execute(  # `end` may have ended the fact earlier than its device did
+        "UPDATE relations SET valid_to = min(valid_to, "
+        "(SELECT ifnull(m.valid_to, relations.valid_to) FROM memories m WHERE m.rowid = ?1)) "
+        "WHERE memory = ?1 AND valid_to > ?2",
+        (rowid, utc_now()),
+    )
 
 
 def _columns(names: tuple[str, ...], version: Version) -> dict[str, Any]:

@@ -58,6 +58,7 @@ def sync(memory: Memory, place: str | Path | Place, code: str | None = None) -> 
             memory.store,
             Directory(place) if isinstance(place, str | Path) else place,
             vectors_for=lambda texts: vectors_of(memory.embedder, texts),
+            own_model=lambda: (memory.embedder.model_id, memory.embedder.dim),
             before_erase=drop_copies,
             on_replaced=drop_replaced,
         )

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Directory", "Place", "Synced", "exchange", "new_secret", "secret_of", "unseal"]
 
-MAGIC = b"EDGESYN1"
+MAGIC = b"EDGESYN2"  # the last byte is the format; 1 had no id of its key
 SECRET_BYTES = 14
 _ID_BYTES = 4  # of the key's id in each file, and of that id's checksum
 HEAD_FILE = "head"
@@ -257,29 +257,34 @@ def exchange(
     place: Place,
     *,
     vectors_for: Callable[[list[str]], Sequence[Floats]],
+    own_model: Callable[[], tuple[str, int]] | None = None,
     before_erase: Callable[[], object] = lambda: None,
     on_replaced: Callable[[Transaction, list[str]], object] = lambda _tx, _ids: None,
 ) -> Synced:
     """Take in what the other devices have left at a place, and leave there what is new here.
 
     vectors_for: from search texts to one (c, dim) float32 array each; called only for texts that
-    another embedder has embedded. before_erase: called before the erases of other devices are
-    repeated here, and again before the file is scrubbed. on_replaced: called within the transaction
-    with the ids of memories that got another text or were deleted. The caller holds the work lock.
-    Raises SchemaVersionError if a device has another version of edgemem, InputError if all have
-    another pairing code, StoreError if `begin` was never called.
+    another embedder has embedded. own_model: gives the id and dimension of the embedder that an
+    empty store begins with; without it, that is the one of the first vectors received.
+    before_erase: called before the erases of other devices are repeated here, and again before the
+    file is scrubbed. on_replaced: called within the transaction with the ids of memories that got
+    another text or were deleted. The caller holds the work lock.
+    Raises SchemaVersionError if a device has another version of edgemem: at the end, if that is an
+    older one. Raises InputError if all have another pairing code, StoreError if `begin` was never
+    called.
     """
     me = own_device(store)
     if me is None:
         raise StoreError("this store is no device yet; give it a pairing code, see `edgemem sync`")
     at_place = _Exchange(store, place, me)
     at_place.read_others()
-    if at_place.foreign and not at_place.heads and at_place.own is None:
+    known = at_place.heads or at_place.outdated or at_place.own
+    if at_place.foreign and not known:
         raise InputError(
             "the files at this place were sealed with another pairing code; `edgemem sync "
             "--show-code` shows it on one of their devices: give it here with --code"
         )
-    taken = at_place.take_in(vectors_for, before_erase, on_replaced)
+    taken = at_place.take_in(vectors_for, own_model, before_erase, on_replaced)
     head, sent, sent_bytes = at_place.publish()
     if taken.erased:
         before_erase()
@@ -287,6 +292,8 @@ def exchange(
     with suppress(StoreLocked):
         store.scrub()
         scrubbed = True
+    for device, schema in at_place.outdated.items():
+        raise _other_version(device, schema)
     unconfirmed = [
         device
         for device, other in at_place.heads.items()
@@ -324,9 +331,10 @@ class _Exchange:
 
     names: the files there. former: this store's name before, if it just got another. own: its last
     head there; None if that is missing, old or unknown. link: the place's name in this store.
-    heads: those of the other devices. seen: what was taken in of each. late: devices with a file
-    that is missing or broken. wants: the names of those files, by device. foreign: devices whose
-    head was sealed with another secret.
+    heads: those of the other devices. outdated: devices with an older edgemem, and their schema
+    versions. seen: what was taken in of each. late: devices with a file that is missing or broken.
+    wants: the names of those files, by device. foreign: devices whose head was sealed with another
+    secret.
     """
 
     def __init__(self, store: Store, place: Place, me: OwnDevice) -> None:
@@ -336,6 +344,7 @@ class _Exchange:
         self.own = self._own_head()
         self.link: str = self.own["link"] if self.own else uuid.uuid4().hex[:16]
         self.heads: dict[str, dict[str, Any]] = {}
+        self.outdated: dict[str, int] = {}
         self.seen: dict[str, int] = {}
         self.late: list[str] = []
         self.wants: dict[str, list[str]] = {}
@@ -348,6 +357,8 @@ class _Exchange:
 
     def _head(self, device: str) -> dict[str, Any] | None:
         data = self.place.read(device, HEAD_FILE)
+        if data is not None and data.startswith(MAGIC[:-1]) and not data.startswith(MAGIC):
+            return {"schema": 0 if data < MAGIC else len(MIGRATIONS) + 1}  # of another format
         opened = unseal(self.me.secret, data, f"{device}/{HEAD_FILE}")
         return None if opened is None else dict(json.loads(opened))
 
@@ -366,7 +377,8 @@ class _Exchange:
         return len(sealed)
 
     def _own_head(self) -> dict[str, Any] | None:
-        """This device's last head at the place.
+        """This device's last head at the place; None if an earlier edgemem wrote it: its files are
+        then written anew.
 
         If a copy of this store wrote it, under the same device id, this store gets a new id.
         """
@@ -374,13 +386,13 @@ class _Exchange:
             head = self._head(self.me.device)
         except OtherCode:
             return None
-        if head is None:
+        if head is None or "link" not in head:
             return None
         rows = self.store.select(
             "SELECT nonce, before FROM sync_links WHERE link = ?", head["link"]
         )
         if rows and head["nonce"] in rows[0]:
-            return head
+            return head if head["schema"] == len(MIGRATIONS) else None
         ((counter,),) = self.store.select("SELECT counter FROM sync_self")
         if head["counter"] >= counter:
             self.former = self.me.device
@@ -405,7 +417,12 @@ class _Exchange:
             if head is None:
                 self.late.append(device)
                 continue
-            _check_schema(device, head["schema"])
+            if head["schema"] > len(MIGRATIONS):
+                raise _other_version(device, head["schema"])
+            if head["schema"] < len(MIGRATIONS):
+                # Told once this device has written its files, or the two would wait for each other.
+                self.outdated[device] = head["schema"]
+                continue
             self.heads[device] = head
             counter, files = known.get(device, (-1, set()))
             if head["counter"] > counter:
@@ -424,19 +441,23 @@ class _Exchange:
     def take_in(
         self,
         vectors_for: Callable[[list[str]], Sequence[Floats]],
+        own_model: Callable[[], tuple[str, int]] | None,
         before_erase: Callable[[], object],
         on_replaced: Callable[[Transaction, list[str]], object],
     ) -> Taken:
         taken = Taken()
         if not self._new_heads:
             return taken
-        texts = texts_to_embed(self.store, self._received)
+        own = None
+        if own_model is not None and self.store.meta("embedder_model") is None:
+            own = own_model()
+        texts = texts_to_embed(self.store, self._received, own)
         vectors = dict(zip(texts, vectors_for(texts), strict=True)) if texts else {}
         if any(version.kind == "erased" for version in self._received):
             before_erase()
         with self.store.transaction() as tx:
             if self._received:
-                taken = take_in(tx, self._received, self.link, vectors)
+                taken = take_in(tx, self._received, self.link, vectors, own)
                 on_replaced(tx, taken.replaced)
             with tx.step() as connection:
                 for device, head in self._new_heads.items():
@@ -487,7 +508,7 @@ class _Exchange:
             sent_bytes += len(text)
         for name in sizes.keys() - head["files"].keys() - {HEAD_FILE}:
             self.place.delete(self.me.device, name)
-        if self.former in self.heads and not self.late:
+        if self.former in self.heads and not self.late and not self.outdated:
             # Maybe nobody has this name any more. If another store has it, it writes all it knows.
             del self.heads[self.former]
             for name in self.names[self.former]:
@@ -567,15 +588,14 @@ _AMONG = (
 )
 
 
-def _check_schema(device: str, schema: int) -> None:
+def _other_version(device: str, schema: int) -> SchemaVersionError:
     ours = len(MIGRATIONS)
-    if schema != ours:
-        where = "this device" if schema > ours else f"the device {device}"
-        raise SchemaVersionError(
-            f"the device {device} has schema version {schema} and this one {ours}; upgrade "
-            f"edgemem-runtime on {where} and sync there once. If that device is gone for good, "
-            f"delete its folder {device} here"
-        )
+    where = "this device" if schema > ours else f"the device {device}"
+    return SchemaVersionError(
+        f"the device {device} has schema version {schema or 'of an earlier format'} and this one "
+        f"{ours}; upgrade edgemem-runtime on {where} and sync there once. If that device is gone "
+        f"for good, delete its folder {device} here"
+    )
 
 
 def _chunks(rows: Versions) -> Iterator[Versions]:
