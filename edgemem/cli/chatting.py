@@ -353,7 +353,7 @@ class _Session:
             return
         typed.forget_typed([*said, f"/forget {what}"])
         gone = self.memory.erase(ids)
-        if words and not ui.having(self.memory, words, self.scope):
+        if words and not any(ui.having(self.memory, words, self.scope)):
             typed.forget_words(words, Scope(**self.scope))
         if self.editor is not None:
             self.editor.forget()
