@@ -2,10 +2,11 @@
 
 English is in `en` (words, sentences, names, persons, what a question asks for), `en_calendar` (how
 a day is written), `en_dates` with `en_tense` (relative dates), `other_dates` (days in other forms),
-`en_when` (since when, on which day), `en_days` (what there is on some days, plans that are moved),
-`en_intervals` (how long ago, which first), `en_ages` (how old), `en_lists` (which item of a list),
-`en_plain` (chat spellings written out), `en_quotes` (what is quoted or taken back), `en_whose`
-(whose life a question asks for, and a text tells) and `en_facts` (what a fact says).
+`en_when` (since when, on which day), `en_days` (the days that a text tells of, plans that are
+moved), `en_asked_days` (questions for what there is on some days), `en_intervals` (how long ago,
+which first), `en_ages` (how old), `en_lists` (which item of a list), `en_plain` (chat spellings
+written out), `en_quotes` (what is quoted or taken back), `en_whose` (whose life a question asks
+for, and a text tells) and `en_facts` (what a fact says).
 Other rooms use only the names in their `__all__`. A second language is a file beside each of these
 with the same names, and the choice between them is made here. `other` tells whether a query is in
 another language, and cuts words into grams for it. Outside this room only `cloud/redact.py` and
@@ -17,6 +18,7 @@ Knows texts and dates; no model, no store, no message.
 from edgemem.language import (
     en,
     en_ages,
+    en_asked_days,
     en_calendar,
     en_dates,
     en_days,
@@ -31,6 +33,7 @@ from edgemem.language import (
 )
 from edgemem.language.en import *  # noqa: F403
 from edgemem.language.en_ages import *  # noqa: F403
+from edgemem.language.en_asked_days import *  # noqa: F403
 from edgemem.language.en_calendar import *  # noqa: F403
 from edgemem.language.en_dates import *  # noqa: F403
 from edgemem.language.en_days import *  # noqa: F403
@@ -46,6 +49,7 @@ from edgemem.language.other import *  # noqa: F403
 __all__ = [
     *en.__all__,
     *en_ages.__all__,
+    *en_asked_days.__all__,
     *en_calendar.__all__,
     *en_dates.__all__,
     *en_days.__all__,

@@ -1,10 +1,8 @@
-"""English: the days that a text tells of, by how much a plan was moved, and questions for whatever
-there is or was on some days.
+"""English: the days that a text tells of, and what it says to be moved, to end or to come again.
 
-"What do I have on Thursday?" names a day and nothing else that a search could find. "Put back a
-week" is seven days after a day that another message may have named: which one, no pattern tells
-(`pipeline/days.py` decides it by what both speak of). Knows dates as `en_dates` writes them, and
-the tense beside them; nothing of memories.
+"Put back a week" is seven days after a day that another message may have named: which one, no
+pattern tells (`pipeline/days.py` decides it by what both speak of). Knows dates as `en_dates`
+writes them, and the tense beside them; nothing of questions (`en_asked_days`), nor of memories.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from itertools import pairwise
-from typing import NamedTuple
 
 from edgemem.language import en_calendar as calendar
 from edgemem.language import en_tense as tense
@@ -35,10 +32,8 @@ from edgemem.language.en_calendar import (
     A_MONTH,
     A_YEAR,
     DAYS,
-    MONTHS,
     Days,
     add_months,
-    day_text,
     month_number,
 )
 from edgemem.language.en_dates import (
@@ -52,19 +47,10 @@ from edgemem.language.en_dates import (
 )
 from edgemem.language.en_plain import plain
 from edgemem.language.en_when import spelled_days
-from edgemem.language.other_dates import (
-    NAMED_OR_NUMBERED,
-    asked_in_english,
-    days_in_english,
-    forms_of,
-)
+from edgemem.language.other_dates import NAMED_OR_NUMBERED, days_in_english, forms_of
 
 __all__ = [
-    "Asked",
     "Mention",
-    "asked_days",
-    "asked_within",
-    "asks_only_when",
     "calls_off",
     "comes_again",
     "ends_weekly",
@@ -76,7 +62,6 @@ __all__ = [
     "mentions",
     "moved",
     "names_an_nth",
-    "names_nobody",
     "naming",
     "recurs",
     "says_only_when",
@@ -87,15 +72,7 @@ __all__ = [
 ]
 
 
-class Asked(NamedTuple):
-    """The days that a question asks about. past: whether it asks what was, not what is planned."""
-
-    first: date
-    last: date
-    past: bool
-
-
-_WHEN = re.compile(
+WRITTEN = re.compile(
     r"(?:\b(?:on|in|at|for|over|during) )?(?:the (?P<unit>week|weekend) of )?"
     rf"(?:(?:the \w+ of )?{calendar.A_NAMED_DAY},? )?"
     r"(?:the )?(?:(?:(?P<from>\d\d?)-)?(?P<nth>\d\d?)(?:st|nd|rd|th)? (?:of )?)?"
@@ -103,7 +80,8 @@ _WHEN = re.compile(
     rf"(?:,? (?P<year>{A_YEAR})(?: (?:before|after) (?:{A_FEAST}))?)?",
     re.I,
 )
-_MONTH_FIRST = re.compile(rf"\b({A_MONTH})\b\.? (\d\d?)(?:st|nd|rd|th)?,? (?={A_YEAR})", re.I)
+"""A day, a week, a weekend or a month, as `en_dates` writes it: `days_of` has its days."""
+MONTH_FIRST = re.compile(rf"\b({A_MONTH})\b\.? (\d\d?)(?:st|nd|rd|th)?,? (?={A_YEAR})", re.I)
 _TO_THE_NTH = re.compile(  # "in January, from the 12th to the 19th"
     rf"\bin ({A_MONTH}),? (?:from )?the (\d\d?)\w* (?:to|till?|until) (?:the )?(\d\d?)[a-z]{{2}}\b",
     re.I,
@@ -113,122 +91,46 @@ _DATED = re.compile(
     r"yesterday|week(?:end)?s?|fortnight|months?|days?|ago|year|\d\d?(?:st|nd|rd|th)|\d{4})\b",
     re.I,
 )
-_A_DAY = rf"(?:{'|'.join(DAYS)}|mon|tues?|wed|thur?s?|fri|sat|sun)"
+A_WEEKDAY = rf"(?:{'|'.join(DAYS)}|mon|tues?|wed|thur?s?|fri|sat|sun)"
 _PARTS_OF_DAY = "mornings|afternoons|evenings|nights"
 _OF_MONTH = "(?:the|each|every) month"
-_A_NTH, _HOURS = r"\d\d?(?:st|nd|rd|th)\b", r"(?= \d\d?(?:[:.-]\d| ?[ap]\.?m\b))"
+A_NTH = r"\d\d?(?:st|nd|rd|th)\b"
+_HOURS = r"(?= \d\d?(?:[:.-]\d| ?[ap]\.?m\b))"
 # "booked for Thursday", "moved from the 19th to the 26th", "lunch sun 22nd", "party fri 9pm"
 _TO_DAY = re.compile(
-    rf"\b(?:(?:on|for|until|till|til|by|from|to) (?:the )?|(?:{_A_DAY}) (?=\d))"
-    rf"(?P<to>{_A_NTH}|{_A_DAY}\b(?! (?:{_PARTS_OF_DAY})\b))"
-    rf"|(?<!every )(?<!each )\b(?P<at>{_A_NTH}|{_A_DAY}){_HOURS}",
+    rf"\b(?:(?:on|for|until|till|til|by|from|to) (?:the )?|(?:{A_WEEKDAY}) (?=\d))"
+    rf"(?P<to>{A_NTH}|{A_WEEKDAY}\b(?! (?:{_PARTS_OF_DAY})\b))"
+    rf"|(?<!every )(?<!each )\b(?P<at>{A_NTH}|{A_WEEKDAY}){_HOURS}",
     re.I,
 )
-_NTH = re.compile(rf"(?:\bon )?\bthe ({_A_NTH})(?! of)", re.I)
 _EVERY = re.compile(
-    rf"\b(?:every|each) ((?:{_A_DAY})(?:(?:,| and| n| &)+ (?:{_A_DAY}))*)\b"
-    rf"|\b((?:{'|'.join(DAYS)})s|(?:{_A_DAY})(?= (?:{_PARTS_OF_DAY})\b))\b",
+    rf"\b(?:every|each) ((?:{A_WEEKDAY})(?:(?:,| and| n| &)+ (?:{A_WEEKDAY}))*)\b"
+    rf"|\b((?:{'|'.join(DAYS)})s|(?:{A_WEEKDAY})(?= (?:{_PARTS_OF_DAY})\b))\b",
     re.I,
 )
 _MONTHLY = re.compile(
-    rf"\b(?P<nth>first|second|third|fourth|last)(?:st|nd|rd|th)? (?P<day>{_A_DAY})"
+    rf"\b(?P<nth>first|second|third|fourth|last)(?:st|nd|rd|th)? (?P<day>{A_WEEKDAY})"
     rf"(?: (?:morning|afternoon|evening|night))? (?:of|in) {_OF_MONTH}\b",
     re.I,
 )
-_SUMMED_UP = re.compile(r"\b(?:my|the|this) (day|week|month|year)$")
-_LATELY = re.compile(
-    rf"(?:\b(?:in|over|during|for|of) )?\b(?:my|the) (?:last|past) (?:(?P<n>{COUNT}) )?"
-    r"(?P<unit>day|week|month|year)s?\b",
-    re.I,
-)
-_HOW_WAS = re.compile(
-    r"\bhow (?:was|has) ((?:my|the) (?:(?:last|past) )?(?:day|week|month|year))(?: been)?$", re.I
-)
-_SUM_UP = re.compile(r"\b(?:summar\w+|recap|sum up|overview|highlights)\b", re.I)
-_TELL_OF = re.compile(
-    r"\b(?:(?:tell me|what do you know) (?:everything |all )?(?:about|of)|how was)"
-    rf" (?=(?:(?:{A_MONTH}) )?{A_YEAR}(?: for (?:me|us))?\Z)",
-    re.I,
-)
-_WITHIN = re.compile(
-    rf",? (?:(?:back )?(?:in|during|over|for|of|from) )?(?P<span>(?:(?:{A_MONTH}) )?(?:19|20)\d\d"
-    r"|(?:this|last) (?:year|month))(?=\W*\Z)",
-    re.I,
-)
-_AHEAD = re.compile(r"\bcoming up\b|\bahead\b", re.I)
-_MY_NEXT = re.compile(
-    r"\b(?:what(?:['’]?s| is| do i have| have i got)|when(?:['’]?s| is)) (?:(?:my|our) next "
-    r"(?:appointment|event)|next (?:in|on) (?:my|our) (?:diary|calendar|agenda|schedule))",
-    re.I,
-)
-_AND_WHEN = re.compile(
-    r"\Aand(?: then)?,? (?=(?:(?:(?:on|over|at) )?(?:(?:the|this|next|last) )?"
-    rf"(?:week(?:end)?|{_A_DAY})|tomorrow)(?: (?:morning|afternoon|evening))?\W*\?)",
-    re.I,
-)
-_PAST = re.compile(r"\b(?:did|was|were|happened|had)\b", re.I)
-_HAVE_GOT = re.compile(r"\b(?:have (i|we)|(i|we)(?:['’]ve| have)) (?:got|any)\b", re.I)
-_DID_HAVE = re.compile(r"\bdid (i|we) have\b", re.I)
-_ONE_DAY = rf"\b(?:{'|'.join(DAYS)}|today|tomorrow|yesterday)\b"
-_LIST = re.compile(
-    rf"{_ONE_DAY}(?:(?:,? (?:and|or|to|until|till|through|und|oder|y|o|a)(?: on)? |, | ?[-–&] ?)"
-    rf"{_ONE_DAY})+",
-    re.I,
-)
 _AND_TO = re.compile(r" ?(?:and|to|until|till|or|bis|und|al|y|,|-|–) ?(?:on )?(?:the )?")
-_BETWEEN = re.compile(rf"\b(?:between|from) (?={_ONE_DAY})", re.I)
-_NUMBERS = re.compile(
-    rf"\b(?:between|from) (\d\d?) (?:and|to|until|till) (\d\d?)(?= (?:of )?(?:{A_MONTH})\b)", re.I
-)
-_NTH_WEEK = re.compile(
-    rf"\b(?:in |of |during |over )?(?:the )?(?P<nth>first|second|third|fourth) week (?:of|in) "
-    rf"(?=(?:{A_MONTH})\b)",
-    re.I,
-)
-_WEEKS = {"first": "1-7", "second": "8-14", "third": "15-21", "fourth": "22-28"}
-_AN_HOUR = re.compile(
-    r",? (?:(?:after|before|at|from|around|about|by|until|um|ab|nach|vor) \d\d?(?:[:.]\d\d)?"
-    r"(?: ?(?:h|[ap]\.?m|uhr|o['’]clock))?|in the (?:morning|afternoon|evening))\Z",
-    re.I,
-)
+NTH_WEEKS = {"first": "1-7", "second": "8-14", "third": "15-21", "fourth": "22-28"}
 _SEASON = "|".join((*calendar.SEASONS, A_FEAST))
 _AT_LONG = re.compile(f"(at|for|over|this|last|next) ({'|'.join(calendar.LONG_FEASTS)})", re.I)
-_LONG = re.compile(
+SPAN = re.compile(
     r"(?:\b(?:in|during|over|of|for|back in) )?(?:\bthe )?\b(?:(?:whole|rest) (?:of )?)?"
     rf"(?:(?P<step>this|last|next) (?P<unit>year|{_SEASON})"
     rf"|(?:at |on )?(?P<season>{_SEASON})(?: (?:of )?(?P<of>\d{{4}}))?{NO_NOUN}"
     r"|(?<!at )(?P<year>(?:19|20)\d\d))(?: so far)?\b",
     re.I,
 )
-_THE_WEEKEND = re.compile(r"\b(?:(?:at|on|over|for) )?the weekend$", re.I)
-_FREE = re.compile(rf"\b(free|busy) (?=(?:{'|'.join(DAYS)})\b)", re.I)
-_FOR = re.compile(rf"\b4 (?=the weekend|{_ONE_DAY})", re.I)  # "plans 4 saturday"
-_LOOKS = re.compile(
-    r"\b(?:what|how)(?:['’]?s| is| does| do)? my (?:(day)|(week|month|weekend)) look(?:ing)?"
-    r"(?: like)?$",
-    re.I,
-)
-_LENGTHS = {"day": 1, "week": 7, "month": 30, "year": 365}
-_OPEN = frozenset(
-    "a about again agenda all am an and any anything appointment appointments are at be been busy "
-    "calendar coming diary did do does doing done else event events everything for free get give "
-    "going got had happen happened happening happens has have highlights i in is it life list "
-    "look looking me my of on our overview planned planning plans please r recap remind schedule "
-    "scheduled show so something sum summarise summarize summary supposed tell that the then "
-    "there this to up us was we were what what's whats will with you".split()
-)
-_ASKS = frozenset(
-    "agenda anything busy calendar everything free highlights overview plans recap schedule "
-    "something sum summarise summarize summary what what's whats".split()
-)
+"""A year, a season or a feast: `days_of_span` has its days."""
 
-_BARE = frozenset("is it the what what's whats".split())
 _HOURS_AND_SUCH = frozenset(NUMBER_WORDS) | frozenset(
     "half quarter past am pm noon midday midnight o'clock morning afternoon evening night next "
     "last booked fixed set moved changed confirmed mean sorry wait actually "
     "later earlier sooner going move moves moving still ok okay lol got".split()
 )
-_CLOCK_WORDS = frozenset("time date late today todays whats know tell say check please".split())
 _CALLED_OFF = re.compile(
     r"\b(?:cancel\w*|called off|postponed|rescheduled|scrapped|(?:fell|fallen|falls) through|"
     r"instead|no longer|any ?more|(?:gave|given|giving) up|quit|packed in|"
@@ -262,17 +164,13 @@ recurs = having(
     rf"|of the month|(?:{'|'.join(DAYS)})s)\b"
 )
 """Whether a text says that something comes again and again."""
-names_an_nth = having(rf"\bthe (?:{_A_NTH})")
+names_an_nth = having(rf"\bthe (?:{A_NTH})")
 """Whether a text names a day by its number."""
 _GOES_ON = re.compile(r"(?:(?:and|but|so) )?(?:i|we|he|she|it|they)\b", re.I)
 _NOT = frozenset(word.replace("'", "") for word in STOP_WORDS if word.endswith("n't"))
 _CALLING_OFF = _NOT.union(
     "anymore going coming happening instead called cancelled canceled gave given giving put pushed "
     "held brought back forward".split()
-)
-_WHO = re.compile(r"\bwho(?:m|se|['’]?s)?\b", re.I)
-_HOW_LATE = re.compile(
-    r"\b(?:when|since|until|how (?:long|soon)|(?:what|which) (?:day|date|time|month|year))\b", re.I
 )
 _BEFORE, _AFTER = 20, 4  # words of the same sentence that tell what a mention is about
 _DAY = re.compile(
@@ -302,8 +200,6 @@ _EARLIER = frozenset(("earlier", "early", "sooner", "before"))
 _UNITS = {"day": (0, 1), "week": (0, 7), "fortnight": (0, 14), "month": (1, 0)}
 _BREAK = re.compile(r"[.!?;…]+(?=\s|$)|\n")
 _PAST_DAYS = 60  # a day without its year is the coming one, unless it is at most so long ago
-_MANY_DAYS = timedelta(days=14)  # more are no list of days
-_LONGEST = 300  # characters of a question; what is longer is a document
 _SAME = 0.5  # share of the words that call something off that a plan has
 
 
@@ -313,7 +209,7 @@ def told_days(text: str, said_at: str) -> list[Days]:
     >>> told_days("I'm off next week", "2026-05-20T10:00:00+00:00")
     [(datetime.date(2026, 5, 25), datetime.date(2026, 5, 31))]
     """
-    text = _TO_THE_NTH.sub(r"on \2-\3 \1", _MONTH_FIRST.sub(r"\2 \1 ", plain(text)))
+    text = _TO_THE_NTH.sub(r"on \2-\3 \1", MONTH_FIRST.sub(r"\2 \1 ", plain(text)))
     elsewhere = NAMED_OR_NUMBERED.search(text) is not None
     if not (elsewhere or _DATED.search(text) or re.search(A_FEAST, text, re.I)):
         return []
@@ -335,30 +231,32 @@ def _told(text: str, said_at: str) -> list[Days]:
             reads.pop()
         for read in reads:
             written = absolute(read, said_at)[0]
-            found = [*_WHEN.finditer(written)]
-            dated = [days for m in found if m["year"] for days in _days(m)]
-            for long in () if recurs(read) else _LONG.finditer(read):
+            found = [*WRITTEN.finditer(written)]
+            dated = [days for m in found if m["year"] for days in days_of(m)]
+            for long in () if recurs(read) else SPAN.finditer(read):
                 step = tense.direction(read, *long.span())
-                feast = _long(long, said, past=step < 0) if _AT_LONG.match(long[0]) else None
+                feast = days_of_span(long, said, past=step < 0) if _AT_LONG.match(long[0]) else None
                 if feast and step and (long["step"] or calendar.is_near(feast[0], said, step)):
                     dated.append(feast)
             if dated:
                 for one, other in pairwise(found):  # "from 3 May 2027 to 5 June"
                     listed = _AND_TO.fullmatch(written, one.end(), other.start())
                     if listed and other["nth"] and not other["year"]:
-                        dated += _days(other, said)
-                dated += [d for m in found if m["nth"] and not m["year"] for d in _days(m, said)]
+                        dated += days_of(other, said)
+                dated += [d for m in found if m["nth"] and not m["year"] for d in days_of(m, said)]
                 break
         else:
-            dated = [days for m in _WHEN.finditer(sentence) if m["nth"] for days in _days(m, said)]
+            dated = [
+                days for m in WRITTEN.finditer(sentence) if m["nth"] for days in days_of(m, said)
+            ]
             named = _TO_DAY.finditer(sentence) if not dated else ()
-            days = (_nearest(m["to"] or m["at"], said, 1) for m in named)
+            days = (nearest_named(m["to"] or m["at"], said, 1) for m in named)
             dated += [(day, day) for day in days if day]
         told += dated
     return told
 
 
-def _nearest(name: str, said: date, step: int) -> date | None:
+def nearest_named(name: str, said: date, step: int) -> date | None:
     """The day of this name ("Friday") or number ("19th") nearest to `said` in the direction."""
     with suppress(OverflowError):  # in the year 9999
         for n in range(1, 62):
@@ -383,19 +281,7 @@ def unnamed_days(text: str) -> str:
     >>> unnamed_days("on Thursday 2 April 2026")
     'on 2 April 2026'
     """
-    return re.sub(rf"\b{_A_DAY},? (?=(?:the )?\d)", "", text, flags=re.I)
-
-
-def names_nobody(answer: str, question: str) -> bool:
-    """Whether an answer is a day or an hour, and a question asks for somebody and no time.
-
-    >>> names_nobody("monday", "who's on the roof?"), names_nobody("Milo", "who's on the roof?")
-    (True, False)
-    """
-    asks_whom = _WHO.search(question) is not None and _HOW_LATE.search(question) is None
-    bare = answer.strip(" .")  # "May" and "June" are names, too
-    timed = bool(content_words(bare)) and bare.title() not in MONTHS
-    return asks_whom and timed and says_only_when(bare)
+    return re.sub(rf"\b{A_WEEKDAY},? (?=(?:the )?\d)", "", text, flags=re.I)
 
 
 def calls_off(text: str, plan: str) -> bool:
@@ -461,15 +347,6 @@ def subjects(text: str) -> set[str]:
     return _without_days(content_words(text)) - _HOURS_AND_SUCH
 
 
-def asks_only_when(question: str) -> bool:
-    """Whether a question for a time or a day names nothing whose time it may be.
-
-    >>> asks_only_when("what time is it"), asks_only_when("what time is swimming")
-    (True, False)
-    """
-    return subjects(question) <= _CLOCK_WORDS
-
-
 def _without_days(said: Iterable[str]) -> set[str]:
     return {word for word in said if not (word[0].isdigit() or _DATED.fullmatch(word))}
 
@@ -478,7 +355,7 @@ def told_weekdays(text: str) -> set[int]:
     """The weekdays that a text says to come again and again; Monday is 0."""
     text = days_in_english(plain(text))
     found = [one[0] for one in _EVERY.finditer(text) if not _is_over(text, one)]
-    names = {name[:3].lower() for one in found for name in re.findall(_A_DAY, one, re.I)}
+    names = {name[:3].lower() for one in found for name in re.findall(A_WEEKDAY, one, re.I)}
     return {number for name, number in calendar.WEEKDAYS.items() if name in names}
 
 
@@ -489,13 +366,13 @@ def comes_again(text: str, days: Iterable[date]) -> list[date]:
     [datetime.date(2026, 12, 2)]
     """
     weekly = told_weekdays(text)
-    text = re.sub(r"\b[1-4](?=st |nd |rd |th )", lambda n: [*_WEEKS][int(n[0]) - 1], plain(text))
+    text = re.sub(r"\b[1-4](?=st |nd |rd |th )", lambda n: [*NTH_WEEKS][int(n[0]) - 1], plain(text))
     found = (one for one in _MONTHLY.finditer(text) if not _is_over(text, one))
     monthly = [(calendar.WEEKDAYS[m["day"][:3].lower()], m["nth"].lower()) for m in found]
     again = []
     for day in days:
         on, left = day.weekday(), monthrange(day.year, day.month)[1] - day.day
-        nths = [*_WEEKS, ""][(day.day - 1) // 7], "last" * (left < 7)
+        nths = [*NTH_WEEKS, ""][(day.day - 1) // 7], "last" * (left < 7)
         again += [day] * (on in weekly or any((on, nth) in monthly for nth in nths))
     return again
 
@@ -507,97 +384,8 @@ def _is_over(text: str, every: re.Match[str]) -> bool:
     return _GIVEN_UP.search(text[first:last]) is not None or _INSTEAD_OF.search(before) is not None
 
 
-def asked_days(question: str, now: str) -> Asked | None:
-    """The days of a question for whatever there is or was then; None if it asks for more than that.
-
-    now: ISO-8601.
-
-    >>> asked_days("what do i have on friday?", "2026-05-20T10:00:00+00:00")
-    Asked(first=datetime.date(2026, 5, 22), last=datetime.date(2026, 5, 22), past=False)
-    >>> asked_days("when is the dentist on friday?", "2026-05-20T10:00:00+00:00")
-    """
-    if len(question) > _LONGEST:
-        return None
-    asked = _MONTH_FIRST.sub(r"\2 \1 ", asked_in_english(plain(question)))
-    asked = _MY_NEXT.sub("what's coming up", _AND_WHEN.sub("what about ", asked))
-    asked = _NTH_WEEK.sub(lambda found: f"on {_WEEKS.get(found['nth'].lower())} ", asked)
-    asked = spelled_days(asked).strip(" ?!.")
-    asked = _BETWEEN.sub("on ", _NUMBERS.sub(r"on \1-\2", _AN_HOUR.sub("", asked)))
-    if (days := _LIST.search(asked)) is None:
-        return _asked(asked, now)
-    each = [
-        _asked(f"{asked[: days.start()]}{day}{asked[days.end() :]}", now)
-        for day in re.findall(_ONE_DAY, days[0], re.I)
-    ]
-    known = [one for one in each if one is not None]
-    if len(known) < len(each):
-        return None
-    first, last = min(one.first for one in known), max(one.last for one in known)
-    return Asked(first, last, known[0].past) if last - first < _MANY_DAYS else None
-
-
-def asked_within(question: str, now: str) -> tuple[str, Asked] | None:
-    """A question without the month or year at its end, and the days of that; None if it has none.
-
-    >>> asked_within("Tell me about Ana in 2024", "2026-05-20T10:00:00+00:00")
-    ('Tell me about Ana', Asked(first=datetime.date(2024, 1, 1), last=datetime.date(2024, 12, 31), \
-past=True))
-    """
-    found = _WITHIN.search(question) if len(question) <= _LONGEST else None
-    days = asked_days(f"summarise {found['span']}", now) if found else None
-    return (_WITHIN.sub("", question), days) if days else None
-
-
-def _asked(question: str, now: str) -> Asked | None:
-    """question: with its days as English writes them."""
-    today = datetime.fromisoformat(now).date()
-    asked = _HAVE_GOT.sub(
-        r"do \1\2 have", _HOW_WAS.sub(r"sum up \1", _TELL_OF.sub("sum up ", question))
-    )
-    if lately := _LATELY.search(asked):
-        n = count(lately, "n") if lately["n"] else 1
-        left = {*words(asked[: lately.start()] + asked[lately.end() :])}
-        if not (left <= _OPEN and left & _ASKS):
-            return None
-        return Asked(today - timedelta(days=n * _LENGTHS[lately["unit"].lower()] - 1), today, True)
-    asked = _THE_WEEKEND.sub("this weekend", _FOR.sub("for ", asked))
-    asked = _FREE.sub(r"\1 on ", _LOOKS.sub(_looked_at, asked))
-    asked = _DID_HAVE.sub(r"did \1 do", asked)  # "have" beside a date tells of what is to come
-    past = _PAST.search(asked) is not None
-    read = (absolute(text, now)[0] for text in (asked, f"there is {asked}"))
-    asked = next((text for text in read if _WHEN.search(text)), asked)
-    if nth := _NTH.search(asked):
-        step = -1 if past else 1
-        day = _nearest(nth[1], today - timedelta(days=step), step)
-        asked = f"{asked[: nth.start()]}on {day_text(day or today)}{asked[nth.end() :]}"
-    ahead = _AHEAD.search(asked) is not None
-    rest = _AHEAD.sub("", asked)
-    if _WHEN.search(rest) is None and (long := _LONG.search(rest)) is not None:
-        days = _long(long, today, past=past or (not ahead and _SUM_UP.search(asked) is not None))
-        rest = rest[: long.start()] + rest[long.end() :]
-    elif (found := _WHEN.search(rest)) is not None:
-        over = past or (not ahead and _SUM_UP.search(asked) is not None)
-        days = next(_days(found, today, past=over), None)
-        rest = rest[: found.start()] + rest[found.end() :]
-    elif (lately := _SUMMED_UP.search(rest)) is not None and _SUM_UP.search(rest):
-        days, past = (today - timedelta(days=_LENGTHS[lately[1]] - 1), today), True
-        rest = rest[: lately.start()]
-    else:
-        days = (today, date.max) if ahead else None
-    left = {*words(rest)}
-    if days is None or not (left <= _OPEN and left & _ASKS):
-        return None
-    if left <= _BARE and not (ahead or re.search(r"\bon\b", question, re.I)):
-        return None  # "What is today?"
-    first, last = days
-    past = past or (first < today and not ahead and _SUM_UP.search(asked) is not None)
-    if ahead and first < today <= last:  # the coming week, not what is left of this one
-        first, last = today, today + (last - first)
-    return Asked(first, last, past or last < today)
-
-
-def _long(found: re.Match[str], today: date, *, past: bool) -> Days | None:
-    """The days of a year, a season or a feast; for a question about the past, until today."""
+def days_of_span(found: re.Match[str], today: date, *, past: bool) -> Days | None:
+    """The days of a match of SPAN, None if no calendar has them; of what is past, until today."""
     season = (found["season"] or found["unit"] or "year").lower()
     named, step = found["year"] or found["of"], (found["step"] or "").lower()
 
@@ -617,14 +405,13 @@ def _long(found: re.Match[str], today: date, *, past: bool) -> Days | None:
     return None
 
 
-def _looked_at(found: re.Match[str]) -> str:
-    """ "What's my week looking like" asks what there is this week."""
-    return "what do I have today" if found[1] else f"what do I have this {found[2]}"
+def days_of(
+    found: re.Match[str], today: date | None = None, *, past: bool = False
+) -> Iterator[Days]:
+    """The days of a match of WRITTEN, none if no calendar has them.
 
-
-def _days(found: re.Match[str], today: date | None = None, *, past: bool = False) -> Iterator[Days]:
-    """The days of a match of _WHEN, none if no calendar has them. today: of a question, whose year
-    may be left out."""
+    today: of a question, whose year may be left out.
+    """
     # "31 February"; "December 9999"; "Auguſt" only looks like a month
     with suppress(KeyError, OverflowError, ValueError):
         month, nth = month_number(found["month"]), int(found["nth"] or 1)
