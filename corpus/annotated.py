@@ -74,7 +74,8 @@ class Exchange:
     """A message of a later chat and an ideal reply.
 
     evidence: the messages that the reply needs. wants: a label that `wanted` reads. short: the
-    answer in a few words, "-" if it is not known. wants and short may be empty.
+    answer in a few words, "-" if it is not known. quotes: the words of the evidence that matter.
+    wants and short may be empty.
     """
 
     text: str
@@ -82,6 +83,7 @@ class Exchange:
     evidence: tuple[str, ...]
     wants: str = ""
     short: str = ""
+    quotes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -125,11 +125,12 @@ class _Turn:
 
 @dataclass
 class _Chat:
-    """A later chat. asked: a message that has no answer yet, its evidence, and what it wants."""
+    """A later chat. asked: a message that has no answer yet, its evidence, what it wants, and the
+    words of the evidence that matter."""
 
     at: str
     exchanges: list[Exchange] = field(default_factory=list)
-    asked: tuple[str, tuple[str, ...], str] | None = None
+    asked: tuple[str, tuple[str, ...], str, tuple[str, ...]] | None = None
 
 
 def _first_line(path: Path) -> str:
@@ -258,11 +259,11 @@ def _said_later(line: str, by_user: bool, turns: Sequence[_Turn], chats: Sequenc
         said = dict.fromkeys(turns[place].message["content"] for place in places)
         if want:
             wanted(want[1])
-        chat.asked = text, tuple(said), want[1] if want else ""
+        chat.asked = text, tuple(said), want[1] if want else "", tuple(quotes)
     else:
-        text, evidence, wants = chat.asked
+        text, evidence, wants, quoted = chat.asked
         reply, _, short = (part.strip() for part in line.partition("|"))
-        chat.exchanges.append(Exchange(text, reply, evidence, wants, short))
+        chat.exchanges.append(Exchange(text, reply, evidence, wants, short, quoted))
         chat.asked = None
 
 

@@ -434,15 +434,16 @@ class Chat:
         if self._known_facts is None and not unasked:
             seen = {request.text, *(message.content for message in past)}
             self._known_facts = recall.known(self.memory, self._scope, fits, seen)
-        shown = turn_text(request.text, plan.evidence)
-        with_notes = replace(plain, shown=shown, notes=plan.evidence)
+        text = turn_text(request.text, plan.evidence)
+        with_notes = replace(plain, shown=text, notes=plan.evidence)
         full, bare = system(() if unasked else self._known_facts or ()), system()
         for instructions, turn in ((full, with_notes), (full, plain), (bare, plain)):
             turns = [*past, turn.as_shown]
             if kept := fitting(engine, instructions, turns):
                 break
         self._first_shown += len(turns) - max(1, len(kept))
-        return converse(engine, instructions, kept or turns[-1:], request.options), turn
+        shown, told = kept or turns[-1:], plan.foremost
+        return converse(engine, instructions, shown, request.options, told=told), turn
 
 
 def _to_remember(request: Request, remember: Remember) -> Remember:

@@ -47,6 +47,7 @@ class FakeEngine:
         self.ends, self.wants = dict(ends or {}), dict(wants or {})
         self.prompts: list[tuple[str, Any]] = []
         self.within: Sequence[str] | None = None
+        self.prefill = ""
         self.broken = False
 
     def drop_prefixes(self) -> None:
@@ -65,10 +66,16 @@ class FakeEngine:
         return len(str(prompt).split())
 
     def stream(
-        self, prompt: Any, *, stage: str = "", within: Sequence[str] | None = None, **_: Any
+        self,
+        prompt: Any,
+        *,
+        stage: str = "",
+        within: Sequence[str] | None = None,
+        prefill: str = "",
+        **_: Any,
     ) -> Stream:
         self.prompts.append((stage, prompt))
-        self.within = within
+        self.within, self.prefill = within, prefill
         return Stream(self._pieces())
 
     def _pieces(self) -> Generator[str, None, Generation]:

@@ -162,12 +162,40 @@ def test_what_was_told_stands_under_a_small_models_advice(chat, memory, fake):
     remembered(memory, CAT)
     asks = "Suggest a birthday present for my cat"
     reply = say(chat, asks)
-    assert reply.text.startswith("Your cat is Tom.\n\n") and f"- 4 March 2024: {CAT}" in reply.text
+    own, _, below = reply.text.partition("\n\n")
+    assert own.endswith("Your cat is Tom.") and f"- 4 March 2024: {CAT}" in below
     say(chat, "Suggest a toy for my cat")
-    assert "Your cat is Tom." in shown(fake)  # the model goes on from its own words alone
+    assert own in shown(fake)  # the model goes on from its own words alone
     assert "4 March" not in say(chat, asks, options={"max_tokens": 9}).text  # a client's own terms
     fake.n_params = 7_000_000_000
     assert say(chat, asks).text == "Your cat is Tom."
+
+
+def test_a_small_models_advice_begins_with_what_the_user_told_that_bears_on_it(chat, memory, fake):
+    """A 1.5B model told a diabetic to tuck into the buns, with the note before its eyes."""
+    told = "I am allergic to hazelnuts, so I must never eat them."
+    remembered(memory, told, "I painted the fence green.")
+    fake.pieces = (", she", " leaves the hazelnuts out.")
+    asks = "Which nuts should a friend leave out of my birthday cake?"
+    begun = f"You told me: “{told}” So"
+    assert say(chat, asks).text.startswith(f"{begun}, she leaves the hazelnuts out.\n\n")
+    assert fake.prefill == begun and told in shown(fake)[-1]
+    say(chat, "Suggest a colour for the door of my car")
+    assert "hazelnuts" not in fake.prefill
+    say(chat, asks, options={"max_tokens": 9})  # a client's own terms
+    assert fake.prefill == ""
+    fake.n_params = 7_000_000_000
+    say(chat, asks)
+    assert fake.prefill == ""
+
+
+def test_a_beginning_that_leaves_no_room_for_an_answer_is_left_out(fake):
+    fake.n_ctx = 200
+    turns = [Message("user", "May I eat this?", JUNE)]
+    converse(fake, "You help.", turns, told=("I eat no nuts.",)).whole()
+    assert fake.prefill == "You told me: “I eat no nuts.” So"
+    converse(fake, "You help.", turns, told=("I eat no nuts at all. " * 40,)).whole()
+    assert fake.prefill == ""
 
 
 def test_a_text_stands_alone_unless_its_model_mixes_up_who_does_what(chat, memory, fake):
@@ -232,7 +260,7 @@ def test_an_expert_that_is_sure_spares_the_model_that_talks(chat, memory, fake, 
     assert reply.text == "Tom" and texts(reply.context) == [CAT]
     assert reply.generation is not None and reply.generation.log_p == judge.log_p
     assert say(chat, asks, options={"max_tokens": 9}).text == "Your cat is Tom."
-    assert say(chat, "Suggest a name for my dog").text.startswith("Your cat is Tom.")
+    assert "Your cat is Tom." in say(chat, "Suggest a name for my dog").text
     fake.n_params = 7_000_000_000
     assert say(Chat(memory), asks).text == "Your cat is Tom."
 

@@ -62,6 +62,14 @@ def test_a_stream_gives_the_same_text_as_generate(engine, prompt, stop, schema):
     assert text == stream.result.text == engine.generate(prompt, **options).text
 
 
+def test_an_answer_goes_on_from_its_prefill(engine):
+    whole = engine.generate(CHAT, max_tokens=16).text
+    first = whole.split()[0]
+    assert whole.startswith(first)
+    rest = engine.generate(CHAT, max_tokens=8, prefill=first).text
+    assert rest and whole.startswith(first + rest)
+
+
 def test_a_turn_ends_where_the_model_ends_it(engine):
     done = engine.generate([{"role": "user", "content": "Say hello."}], max_tokens=200)
     assert done.finish_reason == "stop"

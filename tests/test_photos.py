@@ -18,6 +18,7 @@ from edgemem import Chat, Memory
 from edgemem.config import load_settings
 from edgemem.images import ocr
 from edgemem.pipeline import image_memories, recall
+from edgemem.pipeline.bearing import bearing
 from edgemem.pipeline.passages import asks_whole
 from edgemem.pipeline.photos import amount, head_of, lines_of, one_line, price
 from edgemem.pipeline.plan import Request, plan_answer
@@ -341,7 +342,7 @@ def test_advice_and_letters_are_shown_no_photo_that_does_not_bear_on_them(
 
     def shown(task: str) -> list[str]:
         scope, hits = Scope("default"), memory.search(task, user_id="default")
-        told = recall.bearing(memory, scope, task, hits, most=5, advice=True)
+        told = bearing(memory, scope, task, hits, most=5, advice=True)
         return [e.text for e in told if e.photo]
 
     assert shown("What shall I cook on Sunday?") == []
@@ -360,7 +361,7 @@ def test_advice_is_shown_no_photo_or_caption_that_has_no_word_of_the_request(
     memory.add("I am allergic to nuts.", user_id="default", infer=False)
     found = memory.search("passport wifi allergic", user_id="default")
     hits = [replace(hit, score=0.05) for hit in found]
-    told = recall.bearing(memory, Scope("default"), task, hits, most=8, advice=True)
+    told = bearing(memory, Scope("default"), task, hits, most=8, advice=True)
     assert [e.text for e in told] == ["I am allergic to nuts."]
 
 
@@ -374,7 +375,7 @@ def test_of_a_long_text_advice_is_shown_the_lines_that_are_near(memory: Memory, 
     )
     task = "Should I renew the gym card in my wallet?"
     hits = memory.search("wallet gym", user_id="default")
-    told = recall.bearing(memory, Scope("default"), task, hits, most=8, advice=True)
+    told = bearing(memory, Scope("default"), task, hits, most=8, advice=True)
     (photo,) = [e.text for e in told if e.photo]
     assert "Gym until May" in photo and "Library" not in photo
 

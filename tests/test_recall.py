@@ -10,10 +10,10 @@ from memorykit import crowd, quick
 
 from edgemem.language import sentences as sentences_of
 from edgemem.memory import Memory
+from edgemem.pipeline.bearing import bearing
 from edgemem.pipeline.foreign import import_foreign, read_foreign
 from edgemem.pipeline.people import rarest
 from edgemem.pipeline.recall import (
-    bearing,
     clock,
     evidence_of,
     has_ended,

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from edgemem.pipeline.ingest import nearest
 from edgemem.results import Hit, Query, Scope
+from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.onnxfile import expert_file
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["KINDS", "LIKELY", "lasting"]
+__all__ = ["KINDS", "LIKELY", "lasting", "lasting_logits"]
 
 Kind = Literal["constraint", "person", "circumstance"]
 """constraint: an allergy, an illness, a diet, a fear. person: who somebody is to the user, a name,
@@ -49,6 +50,18 @@ def lasting(memory: Memory, scope: Scope, kind: Kind, *, most: int = _MOST) -> l
     least = (log(LIKELY / (1 - LIKELY)) - bias) / length  # cosine to the direction
     found = nearest(memory, Query(kind, scope, top_k=most), vector / length)
     return [Hit.of(item, 0.0) for item, cosine in found if cosine >= least]
+
+
+def lasting_logits(embedder: Embedder, vectors: NDArray[np.float32]) -> NDArray[np.float32] | None:
+    """How likely texts tell something lasting, by their vectors (n, dim): logits (n, len(KINDS)).
+
+    None with an embedder that no weights are fitted to.
+    """
+    weights = _weights()
+    if embedder.model_id != str(weights["embedder"]):
+        return None
+    logits: NDArray[np.float32] = vectors @ weights["vector"] + weights["bias"]
+    return logits
 
 
 @cache

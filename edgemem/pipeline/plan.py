@@ -31,6 +31,7 @@ from typing import Literal
 from edgemem import language
 from edgemem.errors import ModelError
 from edgemem.pipeline import image_memories, recall
+from edgemem.pipeline.bearing import bearing, foremost
 from edgemem.pipeline.days import Asked, agenda, days_asked, with_days
 from edgemem.pipeline.intervals import aged, compared, telling_age
 from edgemem.pipeline.parts import engine_for
@@ -102,7 +103,8 @@ class AnswerPlan:
     memory tells. pixels: images that the message is about, for a model that sees. image_hits: the
     memories of these images, or of those that came with a question to a model that does not.
     computed: an answer computed from the days, or taken from a list, of the evidence.
-    expert_answer: replaces that of the conversing model.
+    expert_answer: replaces that of the conversing model. foremost: sentences of the user that this
+    model's answer begins with.
     """
 
     request: Request
@@ -114,6 +116,7 @@ class AnswerPlan:
     image_hits: tuple[Hit, ...] = ()
     computed: str = ""
     expert_answer: Generation | None = None
+    foremost: tuple[str, ...] = ()
 
     @property
     def context(self) -> tuple[Hit, ...]:
@@ -290,7 +293,8 @@ def _from_evidence(talk: Conversation, request: Request, hits: SearchResults) ->
     if request.wants == "general" and unsure and _is_near(hits):
         request = request.wanting("recall")
     plan = _begun(talk, request, hits)
-    return replace(plan, evidence=_evidence(talk, plan))
+    plan = replace(plan, evidence=_evidence(talk, plan))
+    return replace(plan, foremost=_foremost(talk, plan))
 
 
 def _begun(talk: Conversation, request: Request, hits: SearchResults) -> AnswerPlan:
@@ -327,7 +331,7 @@ def _evidence(talk: Conversation, plan: AnswerPlan) -> tuple[Evidence, ...]:
         return recall.overview(memory, plain, hits, most=TOLD_TURNS, scope=talk.scope, said_at=at)
     if wants in TASKS:
         most, advice = _BEARING_TURNS, wants == "task"
-        return recall.bearing(memory, talk.scope, plain, hits, most=most, advice=advice)
+        return bearing(memory, talk.scope, plain, hits, most=most, advice=advice)
     if plan.way == "converse" and wants is None and talk.heeds_notes:
         return _notes(talk, hits)
     if wants != "recall":
@@ -337,6 +341,17 @@ def _evidence(talk: Conversation, plan: AnswerPlan) -> tuple[Evidence, ...]:
     if plan.way == "converse":
         return with_days(memory.embedder, plain, _notes(talk, hits))
     return recall.recall(memory, plain, hits, most=SHOWN_SENTENCES)
+
+
+def _foremost(talk: Conversation, plan: AnswerPlan) -> tuple[str, ...]:
+    """The sentences that advice begins with. A model that heeds all notes needs none, and a client
+    that set options gets the model's own words."""
+    request = plan.request
+    if request.wants != "task" or request.options or plan.way != "converse" or talk.heeds_notes:
+        return ()
+    if language.is_other_language(request.text) or language.is_other_script(request.text):
+        return ()
+    return foremost(talk.memory, request.plain, plan.evidence)
 
 
 def _notes(talk: Conversation, hits: Sequence[Hit]) -> tuple[Evidence, ...]:

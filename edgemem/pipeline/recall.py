@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from edgemem import language
 from edgemem.pipeline import photos
 from edgemem.pipeline.lasting import KINDS, lasting
-from edgemem.pipeline.passages import near_lines, nearest_sentences, shortened
+from edgemem.pipeline.passages import nearest_sentences, shortened
 from edgemem.pipeline.people import all_told, counted, rare_hits
 from edgemem.pipeline.speakers import Keep
 from edgemem.results import (
@@ -44,7 +44,7 @@ from edgemem.store.relations import relations_of
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["FAR_FROM_BEST", "FAR_LESS", "asked_at", "asks_of_past", "bearing", "changed", "clock"]
+__all__ = ["FAR_FROM_BEST", "FAR_LESS", "NEAR_BEST", "asked_at", "asks_of_past", "changed", "clock"]
 __all__ += ["evidence_of", "has_ended", "known", "near_misses", "notes", "overview", "quotes"]
 __all__ += ["recall", "relevant", "search", "sources", "telling", "told_of", "within"]
 __all__ += ["without_remarks"]
@@ -56,10 +56,8 @@ FAR_LESS = 0.03
 FAR_FROM_BEST = 0.05  # the same, for an expert (bench/LOG.md, 2026-11-26)
 _RIVALS = 0.2  # the same, for turns of which an expert should read the newest last
 _OF_THE_BEST = 0.17  # the same, for an overview or a quotation
-_BEARS = 0.5  # the same, for advice or a text
-_PHOTO_BEARS = 0.04  # least score of an image for these: a whole receipt is much to read in vain
-_LIKELIEST = 16  # constraints that count whoever they are of
-_PARTS, _OF_A_PART = 6, 4  # names and parts of a task that are searched for, hits of each
+NEAR_BEST = 0.5
+"""The same, for advice, a text, or an overview that names somebody."""
 _QUOTED = 3  # sentences beside an answer that is not reliable
 _OFF = 2  # later turns that call off what is quoted
 _QUOTED_PARTS = 5  # the same, if parts of replies are among them
@@ -268,13 +266,13 @@ def recall(
     if whole and not asks_of_past(question):
         rivals = within(sources(best), _RIVALS)
         return tuple(sorted(best, key=lambda e: (e.source in rivals, e.when or "")))
-    return _oldest_first(best) if language.asks_for_now(question) else tuple(best)
+    return oldest_first(best) if language.asks_for_now(question) else tuple(best)
 
 
 def quotes(memory: Memory, question: str, hits: Sequence[Hit]) -> tuple[Evidence, ...]:
     """What stands beside an answer that is not reliable: the sentences nearest to the question, of
     hits that are not far below the best one, and what calls them off; oldest first."""
-    told = _that_tell(memory, hits)
+    told = that_tell(memory, hits)
     near = within(told, _OF_THE_BEST)
     found = recall(memory, question, near, most=_QUOTED)
     if any(evidence.is_reply for evidence in found):  # a part of a reply tells less than a sentence
@@ -283,7 +281,7 @@ def quotes(memory: Memory, question: str, hits: Sequence[Hit]) -> tuple[Evidence
     others = (hit for hit in told if hit.kind == "turn" and hit.id not in known)
     later = [hit for hit in others if any(_calls_off(hit, e) for e in found)]
     off = evidence_of(memory, None, later[:_OFF])
-    return _oldest_first([*found, *off])
+    return oldest_first([*found, *off])
 
 
 def _calls_off(hit: Hit, plan: Evidence) -> bool:
@@ -297,7 +295,7 @@ def near_misses(memory: Memory, question: str, hits: Sequence[Hit]) -> tuple[Evi
     found = [
         (e, photos.known_of(e.photo) if e.photo else e.text) for e in quotes(memory, question, hits)
     ]
-    return tuple(evidence for evidence, told in found if _shares(asked, told))
+    return tuple(evidence for evidence, told in found if shares(asked, told))
 
 
 def clock(
@@ -372,7 +370,7 @@ def notes(
     """
     near = within(hits, FAR_LESS, least=_LEAST)
     found = evidence_of(memory, None, near)
-    return _oldest_first([e for e in found if e.text not in seen][:most])
+    return oldest_first([e for e in found if e.text not in seen][:most])
 
 
 def known(
@@ -389,13 +387,13 @@ def known(
     """
     newest = memory.store.list(scope, kinds={"fact"})[::-1][:_NEWEST]
     facts = [Hit.of(item, 0.0) for item in newest]
-    lasts = _round_robin(*(lasting(memory, scope, kind) for kind in KINDS))
-    hits = list(_round_robin(facts, lasts))
+    lasts = round_robin(*(lasting(memory, scope, kind) for kind in KINDS))
+    hits = list(round_robin(facts, lasts))
     taken: tuple[Evidence, ...] = ()
     for evidence in evidence_of(memory, None, hits):
         if evidence.text in seen:
             continue
-        if not fits(more := _oldest_first([*taken, evidence])):
+        if not fits(more := oldest_first([*taken, evidence])):
             break
         taken = more
     return taken
@@ -427,8 +425,8 @@ def overview(
     whom, of_all = language.asked_about(question), language.asks_of_speaker(question)
     if scope is not None and not whom:
         hits = without_remarks(memory, question, hits, scope, least=most)
-    told = _that_tell(memory, hits)
-    near = within(told, _BEARS)
+    told = that_tell(memory, hits)
+    near = within(told, NEAR_BEST)
     lasts: list[Hit] = []
     left = 0
     if scope is not None and whom:
@@ -438,9 +436,9 @@ def overview(
         told = near = [hit for hit in near if not _tells_of(whom, hit.memory)]
     elif scope is not None and (of_all or not relevant(memory, told)):
         words = language.content_words(question)
-        if of_all or not any(_shares(words, hit.memory) for hit in told):
+        if of_all or not any(shares(words, hit.memory) for hit in told):
             lasts = [h for h in _that_matters(memory, scope, most) if not fits or fits(h)]
-    found = evidence_of(memory, None, [*_that_tell(memory, lasts), *told])
+    found = evidence_of(memory, None, [*that_tell(memory, lasts), *told])
     names = {*whom, *language.named(question, (evidence.text for evidence in found))}
     of_them = [e for e in found if _is_about(partial(_tells_of, names), e)]
     if whom and not of_them:
@@ -448,7 +446,7 @@ def overview(
     ids = {hit.id for hit in (*lasts, *(near if names else within(told, _OF_THE_BEST)))}
     kept = (e for e in found if (e.source and e.source.id in ids) or e in of_them)
     once = {evidence.text: evidence for evidence in kept}
-    return (*_oldest_first(list(islice(once.values(), most))), *counted(left))
+    return (*oldest_first(list(islice(once.values(), most))), *counted(left))
 
 
 def _days_named(question: str, said_at: str) -> tuple[str, Callable[[MemoryItem], bool]] | None:
@@ -470,7 +468,7 @@ def _days_named(question: str, said_at: str) -> tuple[str, Callable[[MemoryItem]
 
 def _that_matters(memory: Memory, scope: Scope, most: int) -> list[Hit]:
     """The memories that last, of each kind in turn, without remarks made again and again."""
-    hits = [*_round_robin(*(lasting(memory, scope, kind, most=_MANY) for kind in KINDS))]
+    hits = [*round_robin(*(lasting(memory, scope, kind, most=_MANY) for kind in KINDS))]
     return rare_hits(memory, hits, scope, least=most)
 
 
@@ -495,18 +493,18 @@ def told_of(
     """
     if not (whom := language.asked_whom(question)):
         return ()
-    found = evidence_of(memory, None, _that_tell(memory, hits))
+    found = evidence_of(memory, None, that_tell(memory, hits))
     texts = [evidence.text for evidence in found]
     speakers = {word for evidence in found for word in language.words(evidence.speaker or "")}
     unnamed = {*whom} - {*language.named(question, texts)} - speakers
     if not all(language.is_introduced(word, texts) for word in unnamed):
         return ()
     left = 0
-    has_name = partial(_shares, language.content_words(" ".join(whom)))
+    has_name = partial(shares, language.content_words(" ".join(whom)))
     if scope is not None:
         theirs, left = all_told(memory, scope, question, has_name, most=most)
-        found = evidence_of(memory, None, _that_tell(memory, theirs))
-    return (*_oldest_first([e for e in found if _is_about(has_name, e)][:most]), *counted(left))
+        found = evidence_of(memory, None, that_tell(memory, theirs))
+    return (*oldest_first([e for e in found if _is_about(has_name, e)][:most]), *counted(left))
 
 
 def _is_about(has_name: Callable[[str], bool], evidence: Evidence) -> bool:
@@ -515,94 +513,17 @@ def _is_about(has_name: Callable[[str], bool], evidence: Evidence) -> bool:
     return has_name(text) or (has_name(speaker) and language.is_of_speaker(text))
 
 
-def _shares(names: Collection[str], text: str) -> bool:
+def shares(names: Collection[str], text: str) -> bool:
     return language.share(names, text) > 0
 
 
-def bearing(
-    memory: Memory, scope: Scope, task: str, hits: Sequence[Hit], *, most: int, advice: bool
-) -> tuple[Evidence, ...]:
-    """At most `most` turns that a task should agree with, oldest first.
-
-    They are taken by turns from the hits of the search that are not far below the best one, and
-    from those of a search for each name and part of the task. advice: also from what the user must
-    avoid, or one named in the task or in these hits; a search may find none of that. A letter says
-    only what it is about. Turns that only ask are
-    left out, and so are images and their captions that share no word with the task: where nothing
-    resembles it, the best hit is any receipt. Of an image the lines near to the task are shown.
-    """
-    rows: list[Sequence[Hit]] = [hits]
-    lasts = lasting(memory, scope, "constraint") if advice else []
-    names = language.named(task, (hit.memory for hit in hits))
-    for part in [*names, *language.parts_of(task)][:_PARTS]:
-        rows.append(memory.search(part, top_k=_OF_A_PART, **asdict(scope)))
-    once = {hit.id: hit for row in [*rows, lasts] for hit in row}  # each is read once
-    tell = {hit.id for hit in _that_tell(memory, once.values())}
-    near = [within([hit for hit in row if hit.id in tell], _BEARS) for row in rows]
-    asked = language.content_words(task)
-    near = [[hit for hit in row if _bears(memory, asked, hit)] for row in near]
-    lasts = [hit for hit in lasts if hit.id in tell and hit.kind != "image"]  # not scored
-    of_each = [[hit for hit in lasts if _shares([name], hit.memory)] for name in names]
-    first = evidence_of(memory, None, list(_round_robin(*of_each)))[: max(1, most - 2)]
-    lasts = [hit for hit in lasts if all(hit not in of_one for of_one in of_each)]
-    whom = set[str]().union(*(language.proper_names(hit.memory) for row in near for hit in row))
-    own = _own(lasts, sure=bool(first))
-    near.insert(1, [h for h in lasts if h in own or (not first and _shares(whom, h.memory))])
-    once_told: dict[str, Evidence] = {}
-    for e in (*first, *evidence_of(memory, None, list(_round_robin(*near)))):
-        once_told.setdefault(e.text, e)
-    found = islice(once_told.values(), most)
-    cut = (replace(e, text=near_lines(memory, task, e.photo)) if e.photo else e for e in found)
-    return _oldest_first([*cut])
-
-
-def _own(hits: Sequence[Hit], *, sure: bool) -> list[Hit]:
-    """The hits that do not clearly tell of another than the user. sure: nor do their facts: "Posy
-    must not" has no "she", and its fact is not about the user."""
-    theirs = {id for hit in hits if hit.kind == "fact" and not _is_own(hit) for id in hit.sources}
-    return [
-        hit
-        for hit in hits
-        if _is_own(hit)
-        and not (sure and theirs & {*hit.sources} and not language.is_of_speaker(hit.memory))
-    ]
-
-
-def _is_own(hit: Hit) -> bool:
-    """Whether a hit does not clearly tell of another than the user. "She must not" says of whom in
-    the message before: perhaps of whom the request is about."""
-    told = hit.memory
-    if hit.kind == "fact":
-        return "User" in told
-    others = language.is_of_another(told) and not language.leans_back(told)
-    return language.is_of_speaker(told) or not others
-
-
-def _bears(memory: Memory, asked: Sequence[str], hit: Hit) -> bool:
-    """Whether a hit is neither an image nor its caption, or has a word of a task and a score."""
-    if hit.kind == "image":
-        told = photos.known_of(hit)
-    elif hit.kind == "turn" and _is_caption(memory, hit):
-        told = hit.memory
-    else:
-        return True
-    return hit.score >= _PHOTO_BEARS and _shares(asked, told)
-
-
-def _is_caption(memory: Memory, turn: Hit) -> bool:
-    """Whether a turn is the caption of the image that was sent with it."""
-    sent = memory.store.only_from(turn.sources, "image")
-    captions = (item.image.caption for item in sent if item.image)
-    return any(caption and turn.memory.startswith(caption) for caption in captions)
-
-
-def _that_tell(memory: Memory, hits: Iterable[Hit]) -> list[Hit]:
+def that_tell(memory: Memory, hits: Iterable[Hit]) -> list[Hit]:
     """The hits without turns that only ask: a task is stored, because it may tell something, and
     would be the best hit for the same task."""
     return [h for h in hits if h.kind != "turn" or not only_asks(memory.embedder, h.memory)]
 
 
-def _oldest_first(found: Sequence[Evidence]) -> tuple[Evidence, ...]:
+def oldest_first(found: Sequence[Evidence]) -> tuple[Evidence, ...]:
     """As they were told; sentences of one turn in its order."""
     return tuple(sorted(found, key=lambda evidence: (evidence.when or "", evidence.place)))
 
@@ -613,7 +534,7 @@ def within(hits: Sequence[Hit], of_best: float, *, least: float = 0.0) -> list[H
     return [hit for hit in hits if hit.score >= least]
 
 
-def _round_robin(*rows: Iterable[Hit]) -> Iterator[Hit]:
+def round_robin(*rows: Iterable[Hit]) -> Iterator[Hit]:
     """The first of each row, then the second of each, and so on."""
     for column in zip_longest(*rows):
         yield from (hit for hit in column if hit is not None)

@@ -402,6 +402,7 @@ class Engine:
         choose: gets these answers with the logarithms of their probabilities, the likeliest first
         token first, and returns the index of one; None (the default) takes the most probable.
         stage: selects the adapters and the cached prefix.
+        prefill: the beginning of the answer, which the model continues; it is no part of the text.
         should_stop: called before each token, and between the batches of a long prompt; the text is
         then what there is so far.
         The engine belongs to this thread until the stream ends or is closed. Without `schema` and
@@ -411,6 +412,7 @@ class Engine:
         """
         asked = Request(**options)
         tokens, pictures = self._prompt_tokens(prompt)
+        tokens += self.tokenize(asked.prefill)
         check_length(len(tokens), asked.max_tokens or 1, self.n_ctx)
         sampler = Sampler(asked, self._lib, self._vocabulary)
         # For `close`. A weak reference: a strong one would keep a dropped stream and its lock.

@@ -104,6 +104,7 @@ class Options(TypedDict, total=False):
     branches: int
     choose: Callable[[Sequence[tuple[str, float]]], int] | None
     stage: str
+    prefill: str
     should_stop: Callable[[], bool] | None
 
 
@@ -123,6 +124,7 @@ class Request:
     branches: int = 1
     choose: Callable[[Sequence[tuple[str, float]]], int] | None = None
     stage: str = ""
+    prefill: str = ""
     should_stop: Callable[[], bool] | None = None
 
     def __post_init__(self) -> None:

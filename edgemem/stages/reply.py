@@ -126,20 +126,46 @@ def converse(
     options: Options | None = None,
     *,
     stage: str = "reply",
+    told: Sequence[str] = (),
 ) -> Stream:
     """The answer to the last of the turns, streamed.
 
-    turns: oldest first, each as it was shown. stage: its prompts share a cached beginning. options:
+    turns: oldest first, each as it was shown. stage: its prompts share a cached beginning. told:
+    sentences of the user that the answer begins with, if they fit, and concludes from. options:
     override the defaults, which are greedy decoding with a mild repeat penalty and at most
     MAX_TOKENS; max_tokens never exceeds the room in the window. Raises ContextOverflow when the
     turns do not fit.
     """
-    prompt = _prompt(system, turns)
+    prompt, begun = _prompt(system, turns), _concluding(told)
+    room = engine.n_ctx - engine.count_tokens(prompt)
+    if begun and (used := engine.count_tokens(begun)) <= room - LEAST_TOKENS:
+        room -= used
+    else:
+        begun = ""
     defaults: Options = {"max_tokens": MAX_TOKENS, "repeat_penalty": _REPEAT_PENALTY}
     wanted: Options = {**defaults, **(options or {})}
     if (most := wanted["max_tokens"]) is not None:
-        wanted["max_tokens"] = min(most, max(1, engine.n_ctx - engine.count_tokens(prompt)))
-    return Stream(_with_right_weekdays(engine.stream(prompt, **wanted | {"stage": stage})))
+        wanted["max_tokens"] = min(most, max(1, room))
+    answer = engine.stream(prompt, **wanted | {"stage": stage, "prefill": begun})
+    return Stream(_with_right_weekdays(Stream(_after(begun, answer))))
+
+
+def _concluding(told: Sequence[str]) -> str:
+    """The beginning of an answer that concludes from what the user told."""
+    quotes = " and ".join(f"“{sentence.rstrip(' .')}.”" for sentence in told)
+    return f"You told me: {quotes} So" if told else ""
+
+
+def _after(begun: str, answer: Stream) -> Generator[str, None, Generation | None]:
+    """The pieces of an answer after the beginning that the model was given."""
+    try:
+        if begun:
+            yield begun
+        yield from answer
+    finally:
+        answer.close()
+    said = answer.result
+    return said and replace(said, text=begun + said.text)
 
 
 def _with_right_weekdays(answer: Stream) -> Generator[str, None, Generation | None]:
