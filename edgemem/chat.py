@@ -261,7 +261,9 @@ class Chat:
         appended, changes, request = "", reply.changes, plan.request
         tells = request.intent.tells and not remember
         said = Message("user", request.text, request.said_at)
-        turn = Turn(said, tells=tells, wants=request.wants, told_from=plan.listed)
+        turn = Turn(
+            said, tells=tells, wants=request.wants, told_from=plan.listed, asked=request.asked
+        )
         try:
             yield ""
             reply.cloud, reply.cloud_error = self._ask_cloud(plan, mode)
@@ -273,6 +275,7 @@ class Chat:
             fixed = None if plan.pixels else without_model(plan, self.instructions, free=free)
             if fixed is not None:
                 reply.generation = plan.expert_answer
+                turn = replace(turn, refused=not plan.evidence)
                 pieces.append(fixed)
                 yield fixed
             else:
@@ -300,7 +303,8 @@ class Chat:
         if not self.memory.closed and self._drop_outdated((*plan.hits, *plan.context)):
             return False
         said = Message("assistant", answer, turn.said.timestamp)
-        self._turns += [turn, Turn(said)] if answer else [turn]
+        reply = Turn(said, tells=turn.tells, refused=turn.refused)
+        self._turns += [turn, reply] if answer else [turn]
         return True
 
     def _remember(
@@ -400,14 +404,17 @@ class Chat:
         if self._known_facts is None and not unasked:
             seen = {request.text, *(message.content for message in past)}
             self._known_facts = recall.known(self.memory, self._scope, fits, seen)
-        shown = turn_text(request.text, plan.evidence)
+        shown = turn_text(request.asked, plan.evidence)
         with_notes = replace(plain, shown=shown, notes=plan.evidence)
         full, bare = system(() if unasked else self._known_facts or ()), system()
         for instructions, turn in ((full, with_notes), (full, plain), (bare, plain)):
             turns = [*past, turn.as_shown]
             if kept := fitting(engine, instructions, turns):
                 break
-        self._first_shown += len(turns) - max(1, len(kept))
+        if left_out := len(turns) - max(1, len(kept)):
+            first = [*before, None][left_out]
+            after = (i for i, earlier in enumerate(self._turns) if earlier is first)
+            self._first_shown = next(after, len(self._turns))
         return converse(engine, instructions, kept or turns[-1:], request.options), turn
 
 
