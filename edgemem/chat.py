@@ -57,8 +57,10 @@ from edgemem.stages.reply import (
     TALK,
     acknowledge,
     converse,
+    edit_prompt,
     fitting,
     fulfil,
+    is_same_text,
     system_text,
     turn_text,
 )
@@ -351,6 +353,13 @@ class Chat:
         instead = generation.TOO_SMALL if request.wants in ("text", "edit") else NO_IDEA
         return fulfil(self.engine, request.text, past, instead), turn
 
+    def _text_to_edit(self, wants: Want | None) -> str | None:
+        """The answer that an edit is about; None if the model is shown the whole conversation."""
+        last = self._turns[-1:]
+        if wants != "edit" or self._conversation.heeds_notes or not last or last[0].refused:
+            return None
+        return last[0].said.content if last[0].said.role == "assistant" else None
+
     def _text_below(self, plan: AnswerPlan, answer: str) -> str:
         """The text below an answer, or "": the memories that bear on advice (on a letter, too, if a
         model this small mixes up who does what), the memories nearest to a question that was
@@ -359,8 +368,9 @@ class Chat:
         is_small = self._conversation.is_small
         if wants == "general" and answer != NO_IDEA and (is_small or not converses):
             return generation.CHECK_THIS
-        if wants == "edit" and converses and answer in (t.said.content for t in self._turns[-1:]):
-            return generation.TOO_SMALL
+        if wants == "edit" and converses:
+            before = [turn.said.content for turn in self._turns[-1:]]
+            return generation.TOO_SMALL if before and is_same_text(answer, *before) else ""
         if (wants == "task" or (wants == "text" and is_small)) and converses and plan.evidence:
             return generation.quoted(plan.evidence, generation.BEARING)
         if plan.computed:
@@ -391,6 +401,11 @@ class Chat:
             news = system_text(today, instructions=self.instructions, news=True)
             options: Options = {"max_tokens": NEWS_TOKENS, **request.options}
             return converse(engine, news, [plain.said], options, stage=TALK), plain
+        if (text := self._text_to_edit(request.wants)) is not None:
+            task, message = edit_prompt(text, request.text)
+            edit = replace(plain.said, content=message)
+            if fitting(engine, task, [edit]):
+                return converse(engine, task, [edit], request.options, stage="edit"), plain
         system = partial(
             system_text, today, instructions=self.instructions, expert=engine.expert("reply")
         )

@@ -222,6 +222,24 @@ def test_what_no_memory_tells_is_refused_by_an_expert_for_answers(chat, memory, 
     assert say(chat, "What is my dog called?").text == "Your cat is Tom."
 
 
+def test_a_refusal_and_its_question_are_not_shown_to_the_model(chat, memory, fake, judge):
+    """After two refusals a 1.5B model refused what the notes told."""
+    remembered(memory, CAT)
+    judge.pieces = (" Not known",)
+    say(chat, "What is my dog called?", remember=False)
+    say(chat, "Suggest a name for my dog", remember=False)
+    seen = shown(fake)
+    assert not any(NOTHING_FOUND in turn or "my dog called" in turn for turn in seen)
+    say(chat, "Write a card for my cat.", remember=False)
+    assert shown(fake)[1:3] == [*seen[1:], "Your cat is Tom."]
+
+
+def test_news_that_got_a_fixed_text_are_shown_to_the_model(chat, fake):
+    say(chat, "Remind me at eight that Ana comes with the cake.", remember=False)
+    say(chat, "Write a poem about the morning.", remember=False)
+    assert shown(fake)[1].startswith("Remind me at eight")
+
+
 def test_an_expert_that_is_sure_spares_the_model_that_talks(chat, memory, fake, judge):
     remembered(memory, CAT)
     asks = "What is my cat called?"
@@ -351,8 +369,24 @@ def test_what_is_known_of_the_user_does_not_leak_into_what_is_not_about_them(mem
 def test_an_edit_that_changes_nothing_is_owned_up_to(chat, fake):
     say(chat, "Write a poem about the morning.")
     assert say(chat, "Make it shorter.").text == f"Your cat is Tom.\n\n{TOO_SMALL}"
+    fake.pieces = ("Sure, here's a shorter version:\n\nYour cat is Tom!",)
+    assert say(chat, "Make it shorter.").text.endswith(TOO_SMALL)
     fake.pieces = ("Tom.",)
     assert say(chat, "Make it shorter.").text == "Tom."
+
+
+def test_an_edit_is_asked_of_the_text_alone(chat, fake):
+    """Below a conversation a 1.5B model copied the text."""
+    say(chat, "My dog is called Rex.", remember=False)
+    say(chat, "Write a poem about the morning.", remember=False)
+    say(chat, "Make it shorter.", remember=False)
+    stage, prompt = fake.prompts[-1]
+    asked = prompt[-1]["content"]
+    assert stage == "edit" and len(prompt) == 2 and "Rex" not in str(prompt)
+    assert "Your cat is Tom." in asked and "Make it shorter." in asked
+    fake.n_params = HEEDS_PARAMS
+    say(chat, "Make it longer.", remember=False)
+    assert any("Rex" in turn for turn in shown(fake))
 
 
 def test_notes_are_shown_oldest_first(chat, memory, fake):

@@ -19,14 +19,15 @@ from datetime import date
 from itertools import groupby
 from typing import Literal
 
-from edgemem.language import day_text, right_weekdays, sentence_starts, unfinished_day
+from edgemem.language import body, day_text, right_weekdays, sentence_starts, unfinished_day
 from edgemem.results import Evidence, Message
 from edgemem.runtime.engine import Engine, Prompt, Stream
 from edgemem.runtime.generation import Generation, Options
 from edgemem.stages.evidence import day_of, quotation
 
 __all__ = ["MAX_TOKENS", "NEWS_TOKENS", "NOTED", "NO_IDEA", "TALK", "acknowledge", "converse"]
-__all__ += ["fitting", "fulfil", "small_talk", "system_text", "talk_prompt", "turn_text"]
+__all__ += ["edit_prompt", "fitting", "fulfil", "is_same_text", "small_talk", "system_text"]
+__all__ += ["talk_prompt", "turn_text"]
 
 MAX_TOKENS = 400
 """Most tokens of an instruct model's answer, unless the caller says otherwise."""
@@ -48,6 +49,8 @@ _NEWS_SYSTEM = (
     "shows that you understood. Do not ask questions, do not give advice, do not offer help."
 )
 NEWS_TOKENS = 64  # of a reply to what the user tells
+_EDIT_SYSTEM = "You rewrite texts. Reply with the rewritten text alone."
+_EDIT = "{how}\n\nText:\n{text}\n\nNow write the new text, changed as asked: {how}"
 _KNOWN = "What you know about the user:"
 _NOTES = "Notes from memory:"
 _MESSAGE = "Message:"
@@ -105,6 +108,19 @@ def _by_day(notes: Sequence[Evidence]) -> list[str]:
             over = f" (no longer so: {'; '.join(note.over)})" if note.over else ""
             lines.append(f"- {quotation(note)}{over}")
     return lines
+
+
+def edit_prompt(text: str, how: str) -> tuple[str, str]:
+    """The system message and the message that ask for another form of a text.
+
+    The text stands alone: below a conversation and its notes a 1.5B model copies it (bench/LOG.md).
+    """
+    return _EDIT_SYSTEM, _EDIT.format(text=text, how=how)
+
+
+def is_same_text(answer: str, text: str) -> bool:
+    """Whether an answer is the text again, but for marks and a line that says what it is."""
+    return body(answer) == body(text)
 
 
 def fitting(engine: Engine, system: str, turns: Sequence[Message]) -> Sequence[Message]:
