@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date, datetime
@@ -63,6 +63,7 @@ from edgemem.stages.reply import (
     is_same_text,
     system_text,
     turn_text,
+    without_echo,
 )
 from edgemem.store.erasures import last_erasure
 
@@ -73,6 +74,7 @@ __all__ = ["Chat", "Reply"]
 
 _KNOWN_SHARE = 0.3  # of the window, for the system message with `recall.known`
 _PAST_TURNS = 4  # shown for small talk
+_Find = Callable[[Memory, str, Sequence[Hit]], Sequence[Evidence]]
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
@@ -342,7 +344,10 @@ class Chat:
         if plan.pixels:
             return image_memories.answer(self.engine, request.text, plan.pixels), turn
         if plan.way == "converse":
-            return self._converse(plan, turn)
+            stream, turn = self._converse(plan, turn)
+            if request.wants == "recall" and not (talk.heeds_notes or request.options):
+                stream = without_echo(stream, request.asked, partial(self._told, plan))
+            return stream, turn
         if request.wants == "recall":
             engine = (expert_engine(talk) if plan.way == "answer" else None) or self.engine
             return short_answer(talk, engine, plan, quoting=True), turn
@@ -385,6 +390,13 @@ class Chat:
             head, find = generation.TOLD, recall.quotes
         else:
             return ""
+        told = self._told(plan, head, find)
+        return told if told != answer else ""
+
+    def _told(
+        self, plan: AnswerPlan, head: str = generation.TOLD, find: _Find = recall.quotes
+    ) -> str:
+        """What was told nearest to a question, under a head; "" if there is none of it."""
         shown = find(self.memory, plan.request.plain, plan.hits)
         return generation.quoted(shown, head) if shown else ""
 

@@ -375,6 +375,15 @@ def test_an_edit_that_changes_nothing_is_owned_up_to(chat, fake):
     assert say(chat, "Make it shorter.").text == "Tom."
 
 
+def test_an_answer_that_only_says_the_question_again_is_what_was_told(chat, memory, fake):
+    remembered(memory, CAT)
+    told = f"This is what you told me:\n{TOLD}"
+    fake.pieces = ("What is ", "your cat ", "called?")
+    assert say(chat, "What is my cat called?").text == told
+    fake.pieces = ("What is ", "your cat called? ", "Tom.")
+    assert say(chat, "What is my cat called?").text.startswith("What is your cat called? Tom.")
+
+
 def test_an_edit_is_asked_of_the_text_alone(chat, fake):
     """Below a conversation a 1.5B model copied the text."""
     say(chat, "My dog is called Rex.", remember=False)

@@ -14,7 +14,7 @@ from edgemem.language.en_calendar import DAYS, MONTHS
 
 __all__ = ["asks_of_another", "asks_to_change", "body", "greets", "has_pronoun", "may_name"]
 __all__ += ["meant", "one_named", "question_asked", "reply_asked", "says_change", "turn_asked"]
-__all__ += ["with_named"]
+__all__ += ["to_listener", "with_named"]
 
 _POSSESSIVE = ("'s", "’s")
 
@@ -192,6 +192,25 @@ asks_to_change = having(
 """Whether a message asks for a change of what was written or advised just before."""
 says_change = having(r",? so (?:please )?change (?:it|that)\b\W*\Z")
 """The same of a message that no other kind of request ends as."""
+_TO_LISTENER = {
+    "i": "you",
+    "i'm": "you're",
+    "am": "are",
+    "my": "your",
+    "me": "you",
+    "mine": "yours",
+}
+
+
+def to_listener(text: str) -> str:
+    """The words of a text as its listener says them again.
+
+    >>> to_listener("When is my dentist?"), to_listener("When is your dentist?")
+    ('when is your dentist', 'when is your dentist')
+    """
+    return " ".join(_TO_LISTENER.get(word, word) for word in words(text))
+
+
 _PREFACE = re.compile(
     r"\A\W*(?:sure|certainly|of course|absolutely|okay|ok|here)\b[^\n]{0,120}:[ \t]*\n\s*", re.I
 )

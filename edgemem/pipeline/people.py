@@ -41,6 +41,8 @@ def all_told(
     items = memory.store.by_rowids(row for row, text, _ in rows if names(text)).values()
     turns = {id for item in items if item.kind == "turn" for id in item.sources}
     own = [i for i in items if i.kind != "fact" or _is_edited(i) or not _is_told_by(turns, i)]
+    photos = [item for item in own if item.kind == "image"]
+    own = [item for item in own if not (item.kind == "turn" and _is_caption(item, photos))]
     by_text = {item.memory: item for item in own}
     others = of_others(question, [*by_text])
     theirs = [text for text, other in zip(by_text, others, strict=True) if not other]
@@ -51,6 +53,12 @@ def all_told(
 def _is_told_by(turns: Collection[str], fact: MemoryItem) -> bool:
     """Whether a fact comes from these turns alone; an imported one may come from none."""
     return bool(fact.sources) and {*fact.sources} <= {*turns}
+
+
+def _is_caption(turn: MemoryItem, photos: Sequence[MemoryItem]) -> bool:
+    """Whether a turn says no more than the photo that came with it."""
+    sent = (photo for photo in photos if {*photo.sources} & {*turn.sources})
+    return any(turn.memory in photo.memory for photo in sent)
 
 
 def _is_edited(item: MemoryItem) -> bool:

@@ -13,13 +13,20 @@ stage `TALK` has learned to.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from datetime import date
 from itertools import groupby
 from typing import Literal
 
-from edgemem.language import body, day_text, right_weekdays, sentence_starts, unfinished_day
+from edgemem.language import (
+    body,
+    day_text,
+    right_weekdays,
+    sentence_starts,
+    to_listener,
+    unfinished_day,
+)
 from edgemem.results import Evidence, Message
 from edgemem.runtime.engine import Engine, Prompt, Stream
 from edgemem.runtime.generation import Generation, Options
@@ -27,7 +34,7 @@ from edgemem.stages.evidence import day_of, quotation
 
 __all__ = ["MAX_TOKENS", "NEWS_TOKENS", "NOTED", "NO_IDEA", "TALK", "acknowledge", "converse"]
 __all__ += ["edit_prompt", "fitting", "fulfil", "is_same_text", "small_talk", "system_text"]
-__all__ += ["talk_prompt", "turn_text"]
+__all__ += ["talk_prompt", "turn_text", "without_echo"]
 
 MAX_TOKENS = 400
 """Most tokens of an instruct model's answer, unless the caller says otherwise."""
@@ -156,6 +163,31 @@ def converse(
     if (most := wanted["max_tokens"]) is not None:
         wanted["max_tokens"] = min(most, max(1, engine.n_ctx - engine.count_tokens(prompt)))
     return Stream(_with_right_weekdays(engine.stream(prompt, **wanted | {"stage": stage})))
+
+
+def without_echo(answer: Stream, question: str, instead: Callable[[], str]) -> Stream:
+    """An answer that is no more than its question said again becomes `instead`, if that is any.
+
+    A beginning of the question is held back until the answer differs from it.
+    """
+    return Stream(_no_echo(answer, question, instead))
+
+
+def _no_echo(
+    answer: Stream, question: str, instead: Callable[[], str]
+) -> Generator[str, None, Generation | None]:
+    asked, held, said = to_listener(question), "", ""
+    try:
+        for piece in answer:
+            said += piece
+            held += piece
+            if not asked.startswith(to_listener(said)):
+                yield held
+                held, asked = "", ""
+        yield (instead() if asked and to_listener(said) == asked else "") or held
+    finally:
+        answer.close()
+    return answer.result
 
 
 def _with_right_weekdays(answer: Stream) -> Generator[str, None, Generation | None]:
