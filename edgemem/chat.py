@@ -57,7 +57,7 @@ from edgemem.stages.reply import (
     TALK,
     acknowledge,
     converse,
-    edit_prompt,
+    edited,
     fitting,
     fulfil,
     is_same_text,
@@ -358,12 +358,11 @@ class Chat:
         instead = generation.TOO_SMALL if request.wants in ("text", "edit") else NO_IDEA
         return fulfil(self.engine, request.text, past, instead), turn
 
-    def _text_to_edit(self, wants: Want | None) -> str | None:
-        """The answer that an edit is about; None if the model is shown the whole conversation."""
-        last = self._turns[-1:]
-        if wants != "edit" or self._conversation.heeds_notes or not last or last[0].refused:
-            return None
-        return last[0].said.content if last[0].said.role == "assistant" else None
+    def _edits_alone(self, wants: Want | None) -> bool:
+        """Whether the model is shown the last answer and no more: it is to be changed."""
+        roles = [turn.said.role for turn in self._turns[-2:] if not turn.refused]
+        alone = wants == "edit" and not self._conversation.heeds_notes
+        return alone and roles == ["user", "assistant"]
 
     def _text_below(self, plan: AnswerPlan, answer: str) -> str:
         """The text below an answer, or "": the memories that bear on advice (on a letter, too, if a
@@ -413,11 +412,10 @@ class Chat:
             news = system_text(today, instructions=self.instructions, news=True)
             options: Options = {"max_tokens": NEWS_TOKENS, **request.options}
             return converse(engine, news, [plain.said], options, stage=TALK), plain
-        if (text := self._text_to_edit(request.wants)) is not None:
-            task, message = edit_prompt(text, request.text)
-            edit = replace(plain.said, content=message)
-            if fitting(engine, task, [edit]):
-                return converse(engine, task, [edit], request.options, stage="edit"), plain
+        if self._edits_alone(request.wants):
+            turns = [*(turn.said for turn in self._turns[-2:]), plain.said]
+            if (edit := edited(engine, turns, request.options)) is not None:
+                return edit, plain
         system = partial(
             system_text, today, instructions=self.instructions, expert=engine.expert("reply")
         )

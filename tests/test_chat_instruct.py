@@ -389,10 +389,16 @@ def test_an_edit_is_asked_of_the_text_alone(chat, fake):
     say(chat, "My dog is called Rex.", remember=False)
     say(chat, "Write a poem about the morning.", remember=False)
     say(chat, "Make it shorter.", remember=False)
-    stage, prompt = fake.prompts[-1]
-    asked = prompt[-1]["content"]
-    assert stage == "edit" and len(prompt) == 2 and "Rex" not in str(prompt)
-    assert "Your cat is Tom." in asked and "Make it shorter." in asked
+    first, again = [prompt for stage, prompt in fake.prompts if stage == "edit"]
+    said = ["Write a poem about the morning.", "Your cat is Tom.", "Make it shorter."]
+    assert [turn["content"] for turn in first[1:]] == said  # it was copied, so it is asked again:
+    assert again[1]["content"].startswith("Make it shorter: rewrite the text below")
+    fake.pieces = ("Sure, ", "here's a shorter version:\n\n", "Your cat is Tom!")
+    say(chat, "Make it shorter.", remember=False)
+    assert "do not copy" in fake.prompts[-1][1][1]["content"]
+    fake.pieces = ("Your cat ", "is Tim.")
+    assert say(chat, "Make it shorter.", remember=False).text == "Your cat is Tim."
+    assert "do not copy" not in fake.prompts[-1][1][1]["content"]
     fake.n_params = HEEDS_PARAMS
     say(chat, "Make it longer.", remember=False)
     assert any("Rex" in turn for turn in shown(fake))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from fake_engine import FakeEngine
@@ -19,6 +20,9 @@ from edgemem.language import (
     with_named,
 )
 from edgemem.memory import Memory
+from edgemem.pipeline import recall
+from edgemem.pipeline.recall import search
+from edgemem.results import SearchResults
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 from edgemem.stages.generation import ABOUT_ITSELF, GREETED
@@ -167,6 +171,42 @@ def test_the_question_that_i_asked_is_told(memory: Memory) -> None:
     assert say(chat, "What did I ask you first today?").text.endswith("Where do I live?")
     assert say(chat, "What did I just ask you?").text.endswith("What did I ask you first today?")
     assert say(chat, "What did I just tell you?").text.endswith("I moved to Bergen in May.")
+
+
+def test_an_answer_of_the_conversation_is_told_again(memory: Memory) -> None:
+    """ "What did you suggest for pudding?" was refused."""
+    chat = Chat(memory)
+    say(chat, "hello there")
+    chat.engine.pieces = ("Plum crumble.",)  # type: ignore[attr-defined]
+    say(chat, "Suggest a pudding for tonight.")
+    chat.engine.pieces = ("Otters.",)  # type: ignore[attr-defined]
+    say(chat, "Suggest a film about the sea.")
+    told = say(chat, "And what did you suggest for pudding?")
+    assert told.text.startswith("This is what was said:") and "Plum crumble." in told.text
+    say(chat, "What is my dog called?")  # a refusal is no answer
+    assert "Otters." in say(chat, "Which film did you recommend?").text
+
+
+def test_what_an_answer_rests_on_is_sought_as_the_answer_was(
+    shipped: Engine, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the turns before, the note behind the answer was not near enough to be quoted."""
+    searched: list[tuple[str, list[str]]] = []
+
+    def spied(*given: Any, **more: Any) -> SearchResults:
+        searched.append((given[2], [turn.content for turn in given[4]]))
+        return search(*given, **more)
+
+    with Memory(":memory:", engine=shipped, embedder=embedder) as memory:
+        memory.add("I got Walter binoculars for his birthday.", user_id="default", infer=False)
+        chat = Chat(memory)
+        say(chat, "hello there")
+        monkeypatch.setattr(recall, "search", spied)
+        say(chat, "What is Walter getting for his birthday?")
+        asked = searched[-1]
+        reply = say(chat, "Are you sure?")
+        assert searched[-1] == asked and "hello there" in asked[1]
+        assert "binoculars" in reply.text
 
 
 def test_the_turns_that_a_question_asks_for() -> None:

@@ -12,9 +12,9 @@ from collections.abc import Collection
 from edgemem.language.en import CAPITAL, KIN, STOP_WORDS, content_words, having, words
 from edgemem.language.en_calendar import DAYS, MONTHS
 
-__all__ = ["asks_of_another", "asks_to_change", "body", "greets", "has_pronoun", "may_name"]
-__all__ += ["meant", "one_named", "question_asked", "reply_asked", "says_change", "turn_asked"]
-__all__ += ["to_listener", "with_named"]
+__all__ = ["asks_of_another", "asks_to_change", "begins_with_preface", "body", "greets"]
+__all__ += ["has_pronoun", "may_name", "meant", "one_named", "question_asked", "reply_asked"]
+__all__ += ["says_change", "to_listener", "turn_asked", "with_named"]
 
 _POSSESSIVE = ("'s", "’s")
 
@@ -211,9 +211,10 @@ def to_listener(text: str) -> str:
     return " ".join(_TO_LISTENER.get(word, word) for word in words(text))
 
 
-_PREFACE = re.compile(
-    r"\A\W*(?:sure|certainly|of course|absolutely|okay|ok|here)\b[^\n]{0,120}:[ \t]*\n\s*", re.I
-)
+_SURE = r"\A\W*(?:sure|certainly|of course|absolutely|okay|ok|here)\b[^\n]{0,120}"
+_PREFACE = re.compile(rf"{_SURE}:[ \t]*\n\s*", re.I)
+begins_with_preface = having(rf"{_SURE}\Z")
+"""Whether an unfinished text may be the line before a written text that says what it is."""
 
 
 def body(text: str) -> list[str]:

@@ -20,6 +20,7 @@ from itertools import groupby
 from typing import Literal
 
 from edgemem.language import (
+    begins_with_preface,
     body,
     day_text,
     right_weekdays,
@@ -33,7 +34,7 @@ from edgemem.runtime.generation import Generation, Options
 from edgemem.stages.evidence import day_of, quotation
 
 __all__ = ["MAX_TOKENS", "NEWS_TOKENS", "NOTED", "NO_IDEA", "TALK", "acknowledge", "converse"]
-__all__ += ["edit_prompt", "fitting", "fulfil", "is_same_text", "small_talk", "system_text"]
+__all__ += ["edited", "fitting", "fulfil", "is_same_text", "small_talk", "system_text"]
 __all__ += ["talk_prompt", "turn_text", "without_echo"]
 
 MAX_TOKENS = 400
@@ -57,7 +58,7 @@ _NEWS_SYSTEM = (
 )
 NEWS_TOKENS = 64  # of a reply to what the user tells
 _EDIT_SYSTEM = "You rewrite texts. Reply with the rewritten text alone."
-_EDIT = "{how}\n\nText:\n{text}\n\nNow write the new text, changed as asked: {how}"
+_EDIT_AGAIN = "{how}: rewrite the text below so. Change its wording; do not copy it.\n\n{text}"
 _KNOWN = "What you know about the user:"
 _NOTES = "Notes from memory:"
 _MESSAGE = "Message:"
@@ -117,12 +118,49 @@ def _by_day(notes: Sequence[Evidence]) -> list[str]:
     return lines
 
 
-def edit_prompt(text: str, how: str) -> tuple[str, str]:
-    """The system message and the message that ask for another form of a text.
+def edited(engine: Engine, turns: Sequence[Message], options: Options) -> Stream | None:
+    """Another form of a text, streamed; None if the turns do not fit the window.
 
-    The text stands alone: below a conversation and its notes a 1.5B model copies it (bench/LOG.md).
+    turns: the request for the text, the text, how it is to be changed. Below a whole conversation
+    and its notes a 1.5B model copies the text (bench/LOG.md). An answer is held back while it says
+    the same as the text; one that ends so is asked for again in another way.
     """
-    return _EDIT_SYSTEM, _EDIT.format(text=text, how=how)
+    if not fitting(engine, _EDIT_SYSTEM, turns):
+        return None
+    return Stream(_no_copy(engine, turns, options))
+
+
+def _no_copy(
+    engine: Engine, turns: Sequence[Message], options: Options
+) -> Generator[str, None, Generation | None]:
+    text, how = turns[-2].content, turns[-1]
+    answer = converse(engine, _EDIT_SYSTEM, turns, options, stage="edit")
+    held, same = "", True
+    try:
+        for piece in answer:
+            held += piece
+            same = same and _begins(held, text)
+            if not same:
+                yield held
+                held = ""
+    finally:
+        answer.close()
+    if not (same and is_same_text(held, text)):
+        yield held
+        return answer.result
+    asked = _EDIT_AGAIN.format(how=how.content.rstrip(" ."), text=text)
+    again = converse(engine, _EDIT_SYSTEM, [replace(how, content=asked)], options, stage="edit")
+    try:
+        yield from again
+    finally:
+        again.close()
+    return again.result
+
+
+def _begins(answer: str, text: str) -> bool:
+    """Whether the whole words of an unfinished answer are the first of a text."""
+    said = body(answer)[:-1]
+    return begins_with_preface(answer) or body(text)[: len(said)] == said
 
 
 def is_same_text(answer: str, text: str) -> bool:
