@@ -238,7 +238,7 @@ greets = having(
 # -- which turn is asked for -----------------------------------------------------------------
 
 _REPLY = re.compile(
-    r"\W*(?:(?:and|but|so|ok|okay|wait|sorry)\b\W*)*(?:what|which(?: \w+){1,2})"
+    r"\W*(?:(?:and|but|so|ok|okay|wait|sorry)\b\W*)*(?:what|which(?P<which>(?: \w+){1,2}))"
     r"(?: (?:was|is) it (?:that )?| (?:else )?(?:did|have|had) )you (?:(?:just|first|last) )?"
     r"(?:suggest|recommend|propose|advise|say|tell me|write|answer)(?:e?d)?\b"
     r"(?: (?:just now|a moment ago|before|earlier|again))*"
@@ -252,11 +252,11 @@ def reply_asked(question: str) -> str | None:
     """What a question names that asks for an answer of this conversation: "" if it names nothing,
     None if it asks for no answer.
 
-    >>> reply_asked("And what did you suggest for pudding?"), reply_asked("What did I say?")
-    ('pudding', None)
+    >>> reply_asked("Which book did you recommend for Ana?"), reply_asked("What did I say?")
+    ('book Ana', None)
     """
     asked = _REPLY.fullmatch(question)
-    return None if asked is None else (asked["what"] or "")
+    return asked and " ".join(part.strip() for part in asked.group("which", "what") if part)
 
 
 _TOLD = "messages?|words?|sa(?:id|y)|t(?:ell|old)|wr[io]te|written|typed?|sen[dt]|correct(?:ed)?"
