@@ -58,10 +58,13 @@ from edgemem.stages.reply import (
     TALK,
     acknowledge,
     converse,
+    edited,
     fitting,
     fulfil,
+    is_same_text,
     system_text,
     turn_text,
+    without_echo,
 )
 from edgemem.store.erasures import last_erasure
 
@@ -74,6 +77,7 @@ Remember = bool | Literal["first", "answer"]
 
 _KNOWN_SHARE = 0.3  # of the window, for the system message with `recall.known`
 _PAST_TURNS = 4  # shown for small talk
+_Find = Callable[[Memory, str, Sequence[Hit]], Sequence[Evidence]]
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
@@ -293,7 +297,9 @@ class Chat:
         appended, changes, request = "", reply.changes, plan.request
         tells = request.intent.tells and not remember
         said = Message("user", request.text, request.said_at)
-        turn = Turn(said, tells=tells, wants=request.wants, told_from=plan.listed)
+        turn = Turn(
+            said, tells=tells, wants=request.wants, told_from=plan.listed, asked=request.asked
+        )
         try:
             yield ""
             reply.cloud, reply.cloud_error = self._ask_cloud(plan, mode)
@@ -305,6 +311,7 @@ class Chat:
             fixed = None if plan.pixels else without_model(plan, self.instructions, free=free)
             if fixed is not None:
                 reply.generation = plan.expert_answer
+                turn = replace(turn, refused=not plan.evidence)
                 pieces.append(fixed)
                 yield fixed
             else:
@@ -332,7 +339,8 @@ class Chat:
         if not self.memory.closed and self._drop_outdated((*plan.hits, *plan.context)):
             return False
         said = Message("assistant", answer, turn.said.timestamp)
-        self._turns += [turn, Turn(said)] if answer else [turn]
+        reply = Turn(said, tells=turn.tells, refused=turn.refused)
+        self._turns += [turn, reply] if answer else [turn]
         return True
 
     def _remember(
@@ -368,7 +376,10 @@ class Chat:
         if plan.pixels:
             return image_memories.answer(self.engine, request.text, plan.pixels), turn
         if plan.way == "converse":
-            return self._converse(plan, turn)
+            stream, turn = self._converse(plan, turn)
+            if request.wants == "recall" and not (talk.heeds_notes or request.options):
+                stream = without_echo(stream, request.asked, partial(self._told, plan))
+            return stream, turn
         if request.wants == "recall":
             engine = (expert_engine(talk) if plan.way == "answer" else None) or self.engine
             return short_answer(talk, engine, plan, quoting=True), turn
@@ -379,6 +390,12 @@ class Chat:
         instead = generation.TOO_SMALL if request.wants in ("text", "edit") else NO_IDEA
         return fulfil(self.engine, request.text, past, instead), turn
 
+    def _edits_alone(self, wants: Want | None) -> bool:
+        """Whether the model is shown the last answer and no more: it is to be changed."""
+        roles = [turn.said.role for turn in self._turns[-2:] if not turn.refused]
+        alone = wants == "edit" and not self._conversation.heeds_notes
+        return alone and roles == ["user", "assistant"]
+
     def _text_below(self, plan: AnswerPlan, answer: str) -> str:
         """The text below an answer, or "": the memories that bear on advice (on a letter, too, if a
         model this small mixes up who does what), the memories nearest to a question that was
@@ -387,8 +404,9 @@ class Chat:
         is_small = self._conversation.is_small
         if wants == "general" and answer != NO_IDEA and (is_small or not converses):
             return generation.CHECK_THIS
-        if wants == "edit" and converses and answer in (t.said.content for t in self._turns[-1:]):
-            return generation.TOO_SMALL
+        if wants == "edit" and converses:
+            before = [turn.said.content for turn in self._turns[-1:]]
+            return generation.TOO_SMALL if before and is_same_text(answer, *before) else ""
         if (wants == "task" or (wants == "text" and is_small)) and converses and plan.evidence:
             return generation.quoted(plan.evidence, generation.BEARING)
         if plan.computed:
@@ -403,8 +421,21 @@ class Chat:
             head, find = generation.TOLD, recall.quotes
         else:
             return ""
+        told = self._told(plan, head, find, refused=answer == plan.refusal)
+        return told if told != answer else ""
+
+    def _told(
+        self,
+        plan: AnswerPlan,
+        head: str = generation.TOLD,
+        find: _Find = recall.quotes,
+        *,
+        refused: bool = False,
+    ) -> str:
+        """What was told nearest to a question, under a head; "" if there is none of it. refused:
+        also what was told by another of their own life."""
         shown = find(self.memory, plan.request.plain, plan.hits)
-        if not shown and answer == plan.refusal:
+        if not shown and refused:
             shown = find(self.memory, plan.request.plain, left_out(self._conversation, plan))
         return generation.quoted(shown, head) if shown else ""
 
@@ -421,6 +452,10 @@ class Chat:
             news = system_text(today, instructions=self.instructions, news=True)
             options: Options = {"max_tokens": NEWS_TOKENS, **request.options}
             return converse(engine, news, [plain.said], options, stage=TALK), plain
+        if self._edits_alone(request.wants):
+            turns = [*(turn.said for turn in self._turns[-2:]), plain.said]
+            if (edit := edited(engine, turns, request.options)) is not None:
+                return edit, plain
         system = partial(
             system_text, today, instructions=self.instructions, expert=engine.expert("reply")
         )
@@ -434,14 +469,17 @@ class Chat:
         if self._known_facts is None and not unasked:
             seen = {request.text, *(message.content for message in past)}
             self._known_facts = recall.known(self.memory, self._scope, fits, seen)
-        text = turn_text(request.text, plan.evidence)
+        text = turn_text(request.asked, plan.evidence)
         with_notes = replace(plain, shown=text, notes=plan.evidence)
         full, bare = system(() if unasked else self._known_facts or ()), system()
         for instructions, turn in ((full, with_notes), (full, plain), (bare, plain)):
             turns = [*past, turn.as_shown]
             if kept := fitting(engine, instructions, turns):
                 break
-        self._first_shown += len(turns) - max(1, len(kept))
+        if left_out := len(turns) - max(1, len(kept)):
+            first = [*before, None][left_out]
+            after = (i for i, earlier in enumerate(self._turns) if earlier is first)
+            self._first_shown = next(after, len(self._turns))
         shown, told = kept or turns[-1:], plan.foremost
         return converse(engine, instructions, shown, request.options, told=told), turn
 

@@ -250,6 +250,24 @@ def test_what_no_memory_tells_is_refused_by_an_expert_for_answers(chat, memory, 
     assert say(chat, "What is my dog called?").text == "Your cat is Tom."
 
 
+def test_a_refusal_and_its_question_are_not_shown_to_the_model(chat, memory, fake, judge):
+    """After two refusals a 1.5B model refused what the notes told."""
+    remembered(memory, CAT)
+    judge.pieces = (" Not known",)
+    say(chat, "What is my dog called?", remember=False)
+    say(chat, "Suggest a name for my dog", remember=False)
+    seen = shown(fake)
+    assert not any(NOTHING_FOUND in turn or "my dog called" in turn for turn in seen)
+    say(chat, "Write a card for my cat.", remember=False)
+    assert shown(fake)[1:3] == [*seen[1:], "Your cat is Tom."]
+
+
+def test_news_that_got_a_fixed_text_are_shown_to_the_model(chat, fake):
+    say(chat, "Remind me at eight that Ana comes with the cake.", remember=False)
+    say(chat, "Write a poem about the morning.", remember=False)
+    assert shown(fake)[1].startswith("Remind me at eight")
+
+
 def test_an_expert_that_is_sure_spares_the_model_that_talks(chat, memory, fake, judge):
     remembered(memory, CAT)
     asks = "What is my cat called?"
@@ -379,8 +397,39 @@ def test_what_is_known_of_the_user_does_not_leak_into_what_is_not_about_them(mem
 def test_an_edit_that_changes_nothing_is_owned_up_to(chat, fake):
     say(chat, "Write a poem about the morning.")
     assert say(chat, "Make it shorter.").text == f"Your cat is Tom.\n\n{TOO_SMALL}"
+    fake.pieces = ("Sure, here's a shorter version:\n\nYour cat is Tom!",)
+    assert say(chat, "Make it shorter.").text.endswith(TOO_SMALL)
     fake.pieces = ("Tom.",)
     assert say(chat, "Make it shorter.").text == "Tom."
+
+
+def test_an_answer_that_only_says_the_question_again_is_what_was_told(chat, memory, fake):
+    remembered(memory, CAT)
+    told = f"This is what you told me:\n{TOLD}"
+    fake.pieces = ("What is ", "your cat ", "called?")
+    assert say(chat, "What is my cat called?").text == told
+    fake.pieces = ("What is ", "your cat called? ", "Tom.")
+    assert say(chat, "What is my cat called?").text.startswith("What is your cat called? Tom.")
+
+
+def test_an_edit_is_asked_of_the_text_alone(chat, fake):
+    """Below a conversation a 1.5B model copied the text."""
+    say(chat, "My dog is called Rex.", remember=False)
+    say(chat, "Write a poem about the morning.", remember=False)
+    say(chat, "Make it shorter.", remember=False)
+    first, again = [prompt for stage, prompt in fake.prompts if stage == "edit"]
+    said = ["Write a poem about the morning.", "Your cat is Tom.", "Make it shorter."]
+    assert [turn["content"] for turn in first[1:]] == said  # it was copied, so it is asked again:
+    assert again[1]["content"].startswith("Make it shorter: rewrite the text below")
+    fake.pieces = ("Sure, ", "here's a shorter version:\n\n", "Your cat is Tom!")
+    say(chat, "Make it shorter.", remember=False)
+    assert "do not copy" in fake.prompts[-1][1][1]["content"]
+    fake.pieces = ("Your cat ", "is Tim.")
+    assert say(chat, "Make it shorter.", remember=False).text == "Your cat is Tim."
+    assert "do not copy" not in fake.prompts[-1][1][1]["content"]
+    fake.n_params = HEEDS_PARAMS
+    say(chat, "Make it longer.", remember=False)
+    assert any("Rex" in turn for turn in shown(fake))
 
 
 def test_notes_are_shown_oldest_first(chat, memory, fake):

@@ -238,6 +238,13 @@ def test_a_photo_without_a_text_is_quoted_by_its_caption(memory: Memory, send: S
     assert quotes(memory, "Which colour has the sofa?") == ["Photo: The new sofa"]
 
 
+def test_all_of_somebody_has_a_photo_without_its_caption_again(memory: Memory, send: Send) -> None:
+    send("Posy in her purple wellingtons with Walter.")
+    memory.add("Posy loves otters.", user_id="default", timestamp="2026-11-21T12:00:00Z")
+    photo = "Photo: Posy in her purple wellingtons with Walter."
+    assert listed(memory, "Who is Posy?") == [photo, "Posy loves otters."]
+
+
 @pytest.mark.parametrize(
     ("line", "hundredths"),
     [("2 Cola 4.00", 400), ("Net pay GBP 3,412.77", 341277), ("1 234,50 EUR", 123450),

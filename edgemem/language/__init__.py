@@ -5,8 +5,9 @@ a day is written), `en_dates` with `en_tense` (relative dates), `other_dates` (d
 `en_when` (since when, on which day), `en_days` (the days that a text tells of, plans that are
 moved), `en_asked_days` (questions for what there is on some days), `en_intervals` (how long ago,
 which first), `en_ages` (how old), `en_lists` (which item of a list), `en_plain` (chat spellings
-written out), `en_quotes` (what is quoted or taken back), `en_whose` (whose life a question asks
-for, and a text tells) and `en_facts` (what a fact says).
+written out), `en_quotes` (what is quoted or taken back), `en_turns` (what a message takes from the
+turns before it), `en_whose` (whose life a question asks for, and a text tells) and `en_facts` (what
+a fact says).
 Other rooms use only the names in their `__all__`. A second language is a file beside each of these
 with the same names, and the choice between them is made here. `other` tells whether a query is in
 another language, and cuts words into grams for it. Outside this room only `cloud/redact.py` and
@@ -27,6 +28,7 @@ from edgemem.language import (
     en_lists,
     en_plain,
     en_quotes,
+    en_turns,
     en_when,
     en_whose,
     other,
@@ -42,6 +44,7 @@ from edgemem.language.en_intervals import *  # noqa: F403
 from edgemem.language.en_lists import *  # noqa: F403
 from edgemem.language.en_plain import *  # noqa: F403
 from edgemem.language.en_quotes import *  # noqa: F403
+from edgemem.language.en_turns import *  # noqa: F403
 from edgemem.language.en_when import *  # noqa: F403
 from edgemem.language.en_whose import *  # noqa: F403
 from edgemem.language.other import *  # noqa: F403
@@ -58,6 +61,7 @@ __all__ = [
     *en_lists.__all__,
     *en_plain.__all__,
     *en_quotes.__all__,
+    *en_turns.__all__,
     *en_when.__all__,
     *en_whose.__all__,
     *other.__all__,

@@ -39,7 +39,6 @@ __all__ = [
     "is_unresolved",
     "is_verdict",
     "leans_back",
-    "meant",
     "parts_of",
     "proper_names",
     "refers_back",
@@ -48,7 +47,6 @@ __all__ = [
     "sentences",
     "share",
     "tells_an_end",
-    "turn_asked",
     "without_pronoun",
     "without_vocatives",
     "word_spans",
@@ -434,64 +432,6 @@ def as_of_now(question: str) -> str:
     if _OF_A_TIME.search(question) or not _PRESENT.search(question):
         return question
     return f"{question.rstrip(' ?!.')} now?"
-
-
-_NOT_THAT = (
-    r"\W*(?:(?:oh|oops|sorry|no|nope|well|wait|not (?:that one|mine|hers?|his|theirs))\b\W*)*"
-)
-_MEANT = re.compile(
-    rf"{_NOT_THAT}i(?:['’]?m| am| was)? (?:meant?|(?:asking|talking) about) "
-    r"(?!to\b)(?P<what>.+?)\W*"
-    rf"|{_NOT_THAT}(?P<first>.+?),? i meant?\W*",
-    re.I,
-)
-_LONGEST_MEANT = 200  # characters
-_OWNER = re.compile(
-    r"\b(?:(?:my|our|the) )?(?!(?:what|who|when|where|how|that|it|there|here)\b)\w+['’]s(?= \w)",
-    re.I,
-)
-_OWNED = re.compile(r"\b(?:the|my|our|his|her|their)\b(?= \w)", re.I)
-_CLAUSE = re.compile(
-    r"\b(?:who|what|when|where|which|how|why|is|are|was|were|do|does|did|has|have|can|you|u|that|it"
-    r"|tell)\b|['’](?:re|ve|ll|d|t)\b|[?;:.!]\W*\w",
-    re.I,
-)
-
-
-def meant(text: str, question: str) -> str:
-    """A question with what a fragment after it says was meant; "" if the fragment has another form.
-
-    >>> meant("no, I meant Shona's", "When is my brother's birthday?"), meant("I mean Tim", "")
-    ("When is Shona's birthday?", 'And Tim?')
-    """
-    found = _MEANT.fullmatch(text) if len(text) <= _LONGEST_MEANT else None
-    said = (found["what"] or found["first"]) if found else ""
-    if not said or _CLAUSE.search(said):
-        return ""
-    owner = _OWNER.search(question) or _OWNED.search(question)
-    if owner is None or not said.endswith(_POSSESSIVE):
-        return f"And {said}?"
-    return f"{question[: owner.start()]}{said}{question[owner.end() :]}"
-
-
-_TURN = re.compile(
-    r"(?=.*\b(?:i|my|i['’]?ve)\b)(?=.*\b(?:messages?|words?|sa(?:id|y)|t(?:ell|old)|wr[io]te|written"
-    r"|typed?|sen[dt])\b)(?=.*\b(?:(?P<first>first)|last|just)\b)"
-    r"\W*(?:(?:and|so|but|ok|wait|hey)\W+)*what(?:['’]?s)? (?:(?:is|was|were|did|do|have|i|i['’]?ve"
-    r"|my|the|very|first|last|just|things?|messages?|words?|that|said|say|tell|told|wrote|write"
-    r"|written|typed?|sent|send|you|to|in|this|chat|conversation|here|now|today)\b\W*)+",
-    re.I,
-)
-
-
-def turn_asked(question: str) -> int | None:
-    """The place of the speaker's turn that a question asks for, 0 or -1; None if it asks for none.
-
-    >>> turn_asked("What was my first message?"), turn_asked("What did I just tell you?")
-    (0, -1)
-    """
-    asked = _TURN.fullmatch(question)
-    return None if asked is None else 0 if asked["first"] else -1
 
 
 leans_back = having(r"\A(?:and |but |so )?(?:its?|this|that|these|those|they|there|he|she)\b")

@@ -94,6 +94,14 @@ def aged(
         if evidence.when and (said := local_time(evidence.when)) < now
         for birth in language.births(evidence.text, said, asked)
     ]
+    if not told:  # "Ana's daughter Mia is here. She was born …": only the fact says who was
+        facts = (hit for hit in hits if hit.kind == "fact" and not hit.valid_to)
+        told = [
+            (birth, Evidence(hit.memory, hit.valid_from or hit.created_at, source=hit))
+            for hit in facts
+            for birth in language.births(hit.memory, hit.valid_from or now, asked)
+            if not birth.of_age  # a fact does not tell on which day it was said
+        ]
     if not told:
         return None
     told.sort(key=lambda each: each[1].when or "", reverse=True)

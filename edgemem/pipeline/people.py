@@ -52,6 +52,8 @@ def all_told(
     items = [i for i in memory.store.by_rowids(told).values() if fits is None or fits(i)]
     turns = {id for item in items if item.kind == "turn" for id in item.sources}
     kept = [i for i in items if i.kind != "fact" or _is_edited(i) or not _is_told_by(turns, i)]
+    photos = [item for item in kept if item.kind == "image"]
+    kept = [item for item in kept if not (item.kind == "turn" and _is_caption(item, photos))]
     by_text = {item.memory: item for item in kept}
     unnamed = [id for item in kept if not names(item.memory) for id in item.sources]
     speakers = memory.store.turns(unnamed)
@@ -74,6 +76,12 @@ def all_told(
 def _is_told_by(turns: Collection[str], fact: MemoryItem) -> bool:
     """Whether a fact comes from these turns alone; an imported one may come from none."""
     return bool(fact.sources) and {*fact.sources} <= {*turns}
+
+
+def _is_caption(turn: MemoryItem, photos: Sequence[MemoryItem]) -> bool:
+    """Whether a turn says no more than the photo that came with it."""
+    sent = (photo for photo in photos if {*photo.sources} & {*turn.sources})
+    return any(turn.memory in photo.memory for photo in sent)
 
 
 def _is_edited(item: MemoryItem) -> bool:

@@ -45,7 +45,17 @@ from edgemem.runtime.experts import reader_of
 from edgemem.runtime.generation import Generation, Options
 from edgemem.runtime.vocabulary import Pixels
 from edgemem.stages import generation
-from edgemem.stages.intent import STAGE, TASKS, Intent, Want, as_meant, intent
+from edgemem.stages.intent import (
+    STAGE,
+    TASKS,
+    Intent,
+    Want,
+    as_change,
+    as_meant,
+    intent,
+    of_somebody,
+)
+from edgemem.store.relations import entity_names
 
 __all__ = ["FEW_NOTES", "SHOWN_NOTES", "SHOWN_SENTENCES", "SHOWN_TURNS", "TOLD_TURNS"]
 __all__ += ["AnswerPlan", "Request", "Way", "evidence_for_expert", "expert_engine", "left_out"]
@@ -60,6 +70,7 @@ _BEARING_TURNS = 5  # for a task
 _NEAR_SCORE = 0.05  # of a hit, from which a question of general knowledge may ask for a memory
 _REFERRED = 0.5  # score of a hit that a follow-up is about
 _CANDIDATES = 16  # hits of one search
+_NO_PEOPLE = ("place", "organisation", "thing", "activity", "event", "pet")
 
 Way = Literal["answer", "converse", "quote"]
 """How a message is answered. answer: by an expert for short answers. converse: in a conversation.
@@ -151,11 +162,26 @@ def understood(
         caption = bool(images) and not talk.engine.sees
         wanted = intent(engine, embedder, text, last.said.content, caption=caption)
         if not images:
-            asked, wanted = as_meant(embedder, text, last.said.content, last.wants, wanted)
+            asked, wanted = _in_context(talk, text, wanted)
         elif wanted.wants == "erase":
             wanted = replace(wanted, tells=True)
     plain = language.plain(asked)
     return Request(text, asked, plain, said_at, wanted, days, images, options=options or {})
+
+
+def _in_context(talk: Conversation, text: str, wanted: Intent) -> tuple[str, Intent]:
+    """A message as it is to be answered after the turns that it may be about, and what it wants."""
+    last, asked = talk.said_last, talk.asked_last
+    text, wanted = as_meant(talk.memory.embedder, text, last.meant, last.wants, wanted)
+    if not last.refused:
+        text, wanted = as_change(text, asked.meant, last.wants, wanted)
+
+    def no_people() -> set[str]:
+        people = entity_names(talk.memory.store, ["person"])
+        others = entity_names(talk.memory.store, _NO_PEOPLE)
+        return {*map(str.lower, others)} - {*map(str.lower, people)}
+
+    return of_somebody(text, asked.meant, asked.wants, wanted, no_people)
 
 
 def plan_answer(talk: Conversation, request: Request) -> AnswerPlan:
@@ -187,14 +213,16 @@ def plan_answer(talk: Conversation, request: Request) -> AnswerPlan:
 def _of_source(talk: Conversation, request: Request) -> AnswerPlan:
     """The plan of an answer that quotes what the last answer rests on: the memories that it listed,
     else those near the last message that wanted something."""
-    said = [turn for turn in reversed(talk.turns) if turn.said.role == "user"]
-    wanting = (turn for turn in said if turn.wants not in (None, "source"))
-    asked = next(iter((*wanting, *said)), None)  # a client tells no wants of its turns
-    hits, evidence = SearchResults(()), asked.told_from if asked else ()
-    if asked and not evidence and asked.asks_memory:
-        question = language.plain(asked.said.content)
-        hits = search(talk, asked.said.content, request.said_at, whose=question)
-        evidence = recall.quotes(talk.memory, question, hits)
+    said = [i for i, turn in reversed([*enumerate(talk.turns)]) if turn.said.role == "user"]
+    wanting = (i for i in said if talk.turns[i].wants not in (None, "source"))
+    at = next(iter((*wanting, *said)), None)  # a client tells no wants of its turns
+    hits, evidence = SearchResults(()), talk.turns[at].told_from if at is not None else ()
+    if at is not None and not evidence and (asked := talk.turns[at]).asks_memory:
+        plain = language.plain(asked.meant)
+        last = talk.turns[max(0, at - 2) : at] if language.refers_back(plain) else ()
+        before = [turn.said for turn in last]  # as it was searched for the first time
+        hits = search(talk, asked.meant, request.said_at, before, whose=plain)
+        evidence = recall.quotes(talk.memory, plain, hits)
     return AnswerPlan(request, hits, "quote", evidence, "")
 
 
@@ -495,7 +523,8 @@ def without_model(plan: AnswerPlan, instructions: str, *, free: bool) -> str | N
     if wants == "erase":
         return generation.ERASES_NOTHING if tells else generation.KEEPS_AND_ERASES_NOTHING
     if wants == "self" and not (converses and instructions):
-        return generation.ABOUT_ITSELF
+        greeted = language.greets(plan.request.plain)
+        return generation.GREETED if greeted else generation.ABOUT_ITSELF
     if wants == "act" and shown:
         return generation.quoted(shown, generation.OF_PHOTO)
     if wants == "act" and not (converses and instructions):

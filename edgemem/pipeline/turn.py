@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from edgemem.language import may_name, refers_back
 from edgemem.results import Evidence, Message, Scope
 from edgemem.runtime.engine import Engine
 from edgemem.runtime.experts import HEEDS_PARAMS
@@ -29,7 +30,8 @@ class Turn:
     said: as it was said. shown: its text as the model was shown it, with notes; None if that is
     what was said. notes: those shown with it. told_from: the memories that its answer lists.
     tells: whether the turn tells something that no search finds, as it is not stored. wants: what
-    it wants.
+    it wants. asked: the message as it was answered after the turn before it; "" if as it was said.
+    refused: whether it got a fixed text that tells nothing in place of an answer.
     """
 
     said: Message
@@ -38,11 +40,18 @@ class Turn:
     told_from: tuple[Evidence, ...] = ()
     tells: bool = True
     wants: Want | None = None
+    asked: str = ""
+    refused: bool = False
 
     @property
     def as_shown(self) -> Message:
         """The message as the model was shown it."""
         return self.said if self.shown is None else replace(self.said, content=self.shown)
+
+    @property
+    def meant(self) -> str:
+        """The message as it was answered."""
+        return self.asked or self.said.content
 
     @property
     def asks_memory(self) -> bool:
@@ -89,14 +98,30 @@ class Conversation:
 
     @property
     def shown(self) -> Sequence[Turn]:
-        """The turns that the model is still shown."""
-        return self.turns[self.first_shown :]
+        """The turns that the model is still shown. It copies a refusal over the right notes, so it
+        is shown neither that nor its question, unless the question told something."""
+        return [turn for turn in self.turns[self.first_shown :] if turn.tells or not turn.refused]
+
+    @property
+    def asked_last(self) -> Turn:
+        """The user's last turn that the next may ask of: no edit, no "are you sure?", and nothing
+        that itself only asks more of the one before it ("And before that?")."""
+        said = (turn for turn in reversed(self.turns) if turn.said.role == "user")
+        of_own = (turn for turn in said if turn.wants not in ("edit", "source"))
+        return next((turn for turn in of_own if not _only_follows(turn.meant)), _NO_TURN)
 
     @property
     def said_last(self) -> Turn:
         """The user's last turn; an empty one if nothing was said."""
         said = (turn for turn in reversed(self.turns) if turn.said.role == "user")
-        return next(said, Turn(Message("user", "", "")))
+        return next(said, _NO_TURN)
+
+
+_NO_TURN = Turn(Message("user", "", ""))
+
+
+def _only_follows(text: str) -> bool:
+    return refers_back(text) and not may_name(text)
 
 
 def since_memory(turns: Sequence[Turn]) -> Sequence[Turn]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING
 
 from edgemem import language
@@ -17,7 +17,7 @@ from edgemem.pipeline.passages import answered, asks_to_see, asks_whole, nearnes
 from edgemem.pipeline.recall import FAR_FROM_BEST, evidence_of, relevant, telling, told_of, within
 from edgemem.pipeline.replies import Part, joined, parts
 from edgemem.pipeline.turn import Turn
-from edgemem.results import Evidence, Hit, Scope, SearchResults
+from edgemem.results import ASSISTANT, Evidence, Hit, Scope, SearchResults
 from edgemem.stages import generation
 from edgemem.store.rows import StoredTurn
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["listed", "of_photo", "photo_asked", "read_out", "refusal_of", "told_whole"]
 
 _SHORTEST = 3  # items of a list in which a place counts
+_LEAST_NEAR = 0.5  # share of the words asked for that an answer has
 _LATEST = 40  # turns among which the last one that tells something is sought
 
 
@@ -40,8 +41,9 @@ def told_whole(
     *,
     most: int,
 ) -> tuple[Evidence, ...] | None:
-    """What answers a question as it was told: the user's first or last message, at most `most`
-    turns of the user or of somebody, or a photo's text; None if the question asks for none of it.
+    """What answers a question as it was told: the user's first or last message or question, an
+    answer of the conversation, at most `most` turns of the user or of somebody, or a photo's text;
+    None if the question asks for none of it.
 
     sent: the photos that came with the question; None if the model sees, and so reads none from
     memory. turns: of the conversation.
@@ -51,6 +53,11 @@ def told_whole(
         if (place := language.turn_asked(question)) is not None:
             said = [turn for turn in turns if turn.said.role == "user"]
             return _first(memory, scope, said) if place == 0 else _last(memory, scope, said)
+        if (place := language.question_asked(question)) is not None:
+            asked = [turn.said for turn in turns if turn.said.role == "user" and turn.wants]
+            return tuple(Evidence(m.content, m.timestamp, "User") for m in asked[place:][:1])
+        if (what := language.reply_asked(question)) is not None:
+            return _replied(what, turns) or None
         if language.asked_whom(question) == ["i"]:
             lasts = chain(*(lasting(memory, scope, kind) for kind in KINDS))
             own = [hit for hit in lasts if language.Statement.of(hit.memory).person == ("User",)]
@@ -60,6 +67,20 @@ def told_whole(
     if sent is not None:
         found = found or read_out(memory, question, hits, sent)
     return found or None
+
+
+def _replied(what: str, turns: Sequence[Turn]) -> tuple[Evidence, ...]:
+    """The answer of the conversation that has most of the words asked for, with the message before
+    it; the last one if none are asked for. No fixed text that tells nothing."""
+    asked = language.content_words(what)
+    best, found = 0.0, None
+    for before, reply in pairwise(turns):
+        if reply.said.role != "assistant" or reply.refused:
+            continue
+        near = language.share(asked, f"{before.meant} {reply.said.content}") if asked else 1.0
+        if near >= max(best, _LEAST_NEAR):
+            best, found = near, reply.said
+    return (Evidence(found.content, found.timestamp, ASSISTANT),) if found else ()
 
 
 def _first(memory: Memory, scope: Scope, said: Sequence[Turn]) -> tuple[Evidence, ...]:

@@ -30,9 +30,9 @@ from edgemem.runtime.generation import Options
 from edgemem.stages.evidence import day_of, line, own_words, shown_text
 
 __all__ = ["ABOUT_ITSELF", "BEARING", "CHECK_THIS", "DOES_NOTHING", "DOES_NOTHING_BUT_KEEPS"]
-__all__ += ["ERASES_NOTHING", "FOR_A_TEXT", "KEEPS_AND_ERASES_NOTHING", "NEAREST", "NOTHING_FOUND"]
-__all__ += ["NOT_KNOWN", "NO_MEMORY", "OF_PHOTO", "TOLD", "TOO_SMALL", "answer", "confirms"]
-__all__ += ["expert_prompt", "expert_target", "quoted", "reliable", "unseen", "unsure"]
+__all__ += ["ERASES_NOTHING", "FOR_A_TEXT", "GREETED", "KEEPS_AND_ERASES_NOTHING", "NEAREST"]
+__all__ += ["NOTHING_FOUND", "NOT_KNOWN", "NO_MEMORY", "OF_PHOTO", "TOLD", "TOO_SMALL", "answer"]
+__all__ += ["confirms", "expert_prompt", "expert_target", "quoted", "reliable", "unseen", "unsure"]
 
 NOTHING_FOUND = "I don't know: I found no answer to that in my memory."
 
@@ -42,6 +42,9 @@ ABOUT_ITSELF = (
 )
 """The answer to who the assistant is, and who sees what it is told. A small model would take on any
 name in the question."""
+
+GREETED = "All is well here, thank you. And how are you?"
+"""The answer to "How are you?"."""
 
 ERASES_NOTHING = (
     "I erase nothing myself: find what I should forget where the app shows memories, and erase it "

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import re
 import zlib
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from math import exp
@@ -26,14 +27,20 @@ from edgemem.errors import ModelError
 from edgemem.language import (
     asks,
     asks_if_sure,
+    asks_of_another,
+    asks_to_change,
+    has_pronoun,
     is_not_to_be_kept,
     is_of_speaker,
     is_specific,
     meant,
+    one_named,
     plain,
     refers_back,
+    says_change,
     sentences,
     tells_an_end,
+    with_named,
 )
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.encoder import softmax
@@ -41,7 +48,7 @@ from edgemem.runtime.engine import Engine
 
 __all__ = ["BUCKETS", "CLASSES", "REMARK", "STAGE", "TASKS", "TELLS", "Intent", "Want", "Weights"]
 __all__ += ["as_meant", "decided", "expert_prompt", "expert_target", "features", "intent"]
-__all__ += ["may_tell", "only_asks", "shipped"]
+__all__ += ["as_change", "may_tell", "of_somebody", "only_asks", "shipped"]
 
 STAGE: Literal["intent"] = "intent"
 
@@ -62,6 +69,8 @@ CLASSES: tuple[Want | Literal["remark"] | None, ...] = (*_BY_EXPERT, "source", R
 
 TASKS: tuple[Want, ...] = ("task", "text")
 """The wants whose answers must agree with all that is known of the user."""
+_OF_SOMEBODY: tuple[Want | None, ...] = ("recall", "overview", "general", *TASKS)
+"""The wants in which a message may ask of somebody whom the one before it names."""
 _TELLING = (None, *TASKS)  # these always may tell something: a task says what it is for
 _ACT, _ERASE, _RECALL, _SELF = (CLASSES.index(want) for want in ("act", "erase", "recall", "self"))
 _TASK, _TEXT = (CLASSES.index(want) for want in ("task", "text"))
@@ -75,9 +84,17 @@ _LEAST: dict[Want | None, float] = {"erase": 0.02, "act": 0.01}
 much: the message is refused, and one that only asks to forget is not kept."""
 MAY_TELL = 0.1
 """The least probability of telling something at which a message is remembered (bench/LOG.md)."""
-_MAY_STILL_TELL: dict[Want, float] = {"erase": 0.5, "act": 0.02}
+_MAY_STILL_TELL: dict[Want, float] = {
+    "erase": 0.5,
+    "act": 0.02,
+    "edit": 0.3,
+    "text": 0.3,
+    "overview": 0.3,
+    "task": 0.15,
+}
 """The same for a message that is a mere request by the expert. A request to forget likely names
-what is to be forgotten; a request for a deed names what there is to do."""
+what is to be forgotten; a request for a deed names what there is to do. An instruction for a text
+("now only two sentences") looks more like news than a question does (bench/LOG.md)."""
 
 EXPERT_PROMPT = (
     "Say what the message wants: recall, overview, task, edit, general, self, erase, act; or that "
@@ -105,6 +122,7 @@ _MERE_NEWS = 0.01  # factor of the probability of mere news if a message ends in
 _TOKEN = re.compile(r"[\w']+|[.,!?]")
 
 FloatArray = NDArray[np.float32]
+Names = Collection[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +266,46 @@ def as_meant(
         if asked and (wanted.wants == "recall" or _telling(_logits(embedder, said)) < _NEWS):
             return asked, Intent("recall", tells=False, refers=refers_back(asked))
     return text, wanted
+
+
+def as_change(text: str, before: str, after: Want | None, wanted: Intent) -> tuple[str, Intent]:
+    """A message that asks for a change of the answer before it, as it is to be answered, and what
+    it wants then; any other as it is.
+
+    before, after: the message before as it was answered, and what it wanted. A change of advice
+    asks for that again. wanted: the message's intent.
+    """
+    said = plain(text)
+    asks_so = wanted.wants in (None, "edit") and asks_to_change(said)
+    if not (asks_so or (wanted.wants in (None, "erase") and says_change(said))):
+        return text, wanted
+    tells = is_specific(text) or is_of_speaker(text)  # as of a remark
+    if after == "task" and wanted.wants != "edit":
+        return f"{before} {text}", Intent("task", tells, refers=True)
+    if after in ("text", "edit") or wanted.wants == "edit":
+        return text, Intent("edit", tells, refers=True)
+    return text, wanted
+
+
+def of_somebody(
+    text: str, before: str, after: Want | None, wanted: Intent, no_people: Callable[[], Names]
+) -> tuple[str, Intent]:
+    """A message as it is to be asked of the only person whom a message before it names, or of
+    another in that one's place ("And for Tom?"), and what it wants then.
+
+    before, after, wanted: as for `as_change`. no_people: returns names in lower case that are of no
+    person.
+    """
+    other, after = asks_of_another(text), after or ("recall" if asks(before) else None)
+    if wanted.wants not in _OF_SOMEBODY or not (other or has_pronoun(text)):
+        return text, wanted
+    name = one_named(before, no_people())
+    if other and name and after in _OF_SOMEBODY:
+        asked = before.replace(name, other)
+        doubtful = after == "general"  # memory may tell of that other one
+        return asked, Intent(after, tells=False, refers=refers_back(asked), doubtful=doubtful)
+    asked = with_named(text, name)
+    return (asked, replace(wanted, refers=refers_back(asked))) if asked else (text, wanted)
 
 
 def may_tell(embedder: Embedder, text: str) -> bool:

@@ -13,20 +13,29 @@ stage `TALK` has learned to.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from datetime import date
 from itertools import groupby
 from typing import Literal
 
-from edgemem.language import day_text, right_weekdays, sentence_starts, unfinished_day
+from edgemem.language import (
+    begins_with_preface,
+    body,
+    day_text,
+    right_weekdays,
+    sentence_starts,
+    to_listener,
+    unfinished_day,
+)
 from edgemem.results import Evidence, Message
 from edgemem.runtime.engine import Engine, Prompt, Stream
 from edgemem.runtime.generation import Generation, Options
 from edgemem.stages.evidence import day_of, quotation
 
 __all__ = ["MAX_TOKENS", "NEWS_TOKENS", "NOTED", "NO_IDEA", "TALK", "acknowledge", "converse"]
-__all__ += ["fitting", "fulfil", "small_talk", "system_text", "talk_prompt", "turn_text"]
+__all__ += ["edited", "fitting", "fulfil", "is_same_text", "small_talk", "system_text"]
+__all__ += ["talk_prompt", "turn_text", "without_echo"]
 
 MAX_TOKENS = 400
 """Most tokens of an instruct model's answer, unless the caller says otherwise."""
@@ -48,6 +57,8 @@ _NEWS_SYSTEM = (
     "shows that you understood. Do not ask questions, do not give advice, do not offer help."
 )
 NEWS_TOKENS = 64  # of a reply to what the user tells
+_EDIT_SYSTEM = "You rewrite texts. Reply with the rewritten text alone."
+_EDIT_AGAIN = "{how}: rewrite the text below so. Change its wording; do not copy it.\n\n{text}"
 _KNOWN = "What you know about the user:"
 _NOTES = "Notes from memory:"
 _MESSAGE = "Message:"
@@ -105,6 +116,56 @@ def _by_day(notes: Sequence[Evidence]) -> list[str]:
             over = f" (no longer so: {'; '.join(note.over)})" if note.over else ""
             lines.append(f"- {quotation(note)}{over}")
     return lines
+
+
+def edited(engine: Engine, turns: Sequence[Message], options: Options) -> Stream | None:
+    """Another form of a text, streamed; None if the turns do not fit the window.
+
+    turns: the request for the text, the text, how it is to be changed. Below a whole conversation
+    and its notes a 1.5B model copies the text (bench/LOG.md). An answer is held back while it says
+    the same as the text; one that ends so is asked for again in another way.
+    """
+    if not fitting(engine, _EDIT_SYSTEM, turns):
+        return None
+    return Stream(_no_copy(engine, turns, options))
+
+
+def _no_copy(
+    engine: Engine, turns: Sequence[Message], options: Options
+) -> Generator[str, None, Generation | None]:
+    text, how = turns[-2].content, turns[-1]
+    answer = converse(engine, _EDIT_SYSTEM, turns, options, stage="edit")
+    held, same = "", True
+    try:
+        for piece in answer:
+            held += piece
+            same = same and _begins(held, text)
+            if not same:
+                yield held
+                held = ""
+    finally:
+        answer.close()
+    if not (same and is_same_text(held, text)):
+        yield held
+        return answer.result
+    asked = _EDIT_AGAIN.format(how=how.content.rstrip(" ."), text=text)
+    again = converse(engine, _EDIT_SYSTEM, [replace(how, content=asked)], options, stage="edit")
+    try:
+        yield from again
+    finally:
+        again.close()
+    return again.result
+
+
+def _begins(answer: str, text: str) -> bool:
+    """Whether the whole words of an unfinished answer are the first of a text."""
+    said = body(answer)[:-1]
+    return begins_with_preface(answer) or body(text)[: len(said)] == said
+
+
+def is_same_text(answer: str, text: str) -> bool:
+    """Whether an answer is the text again, but for marks and a line that says what it is."""
+    return body(answer) == body(text)
 
 
 def fitting(engine: Engine, system: str, turns: Sequence[Message]) -> Sequence[Message]:
@@ -166,6 +227,31 @@ def _after(begun: str, answer: Stream) -> Generator[str, None, Generation | None
         answer.close()
     said = answer.result
     return said and replace(said, text=begun + said.text)
+
+
+def without_echo(answer: Stream, question: str, instead: Callable[[], str]) -> Stream:
+    """An answer that is no more than its question said again becomes `instead`, if that is any.
+
+    A beginning of the question is held back until the answer differs from it.
+    """
+    return Stream(_no_echo(answer, question, instead))
+
+
+def _no_echo(
+    answer: Stream, question: str, instead: Callable[[], str]
+) -> Generator[str, None, Generation | None]:
+    asked, held, said = to_listener(question), "", ""
+    try:
+        for piece in answer:
+            said += piece
+            held += piece
+            if not asked.startswith(to_listener(said)):
+                yield held
+                held, asked = "", ""
+        yield (instead() if asked and to_listener(said) == asked else "") or held
+    finally:
+        answer.close()
+    return answer.result
 
 
 def _with_right_weekdays(answer: Stream) -> Generator[str, None, Generation | None]:
