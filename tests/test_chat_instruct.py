@@ -259,7 +259,8 @@ def test_a_refusal_and_its_question_are_not_shown_to_the_model(chat, memory, fak
     seen = shown(fake)
     assert not any(NOTHING_FOUND in turn or "my dog called" in turn for turn in seen)
     say(chat, "Write a card for my cat.", remember=False)
-    assert shown(fake)[1:3] == [*seen[1:], "Your cat is Tom."]
+    question, answer = shown(fake)[1:3]
+    assert question == seen[1] and answer.endswith("Your cat is Tom.")
 
 
 def test_news_that_got_a_fixed_text_are_shown_to_the_model(chat, fake):
