@@ -2,9 +2,10 @@
 
 What to cook for somebody depends on their allergy, though "coeliac" and "a quiche" have little in
 common. A model below some billions of parameters overlooks it among other notes, unless its answer
-begins with it. A logistic regression weighs how near a sentence is to the request, and how likely
-it tells something lasting of each kind (lasting.py). `python -m bench.fit_bearing` fits its
-weights, for one embedder; with any other no sentence is found.
+begins with it. A logistic regression weighs how near a sentence is to the request, the words that
+they share, how likely the sentence tells something lasting of each kind (lasting.py), and for a
+constraint also how near it is. `python -m bench.fit_bearing` fits its weights, for one embedder;
+with any other no sentence is found.
 
 Knows a Memory; no prompt.
 """
@@ -38,6 +39,7 @@ from edgemem.pipeline.recall import (
 from edgemem.results import Evidence, Hit, Scope
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.onnxfile import expert_file
+from edgemem.stages.material import is_material
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
@@ -47,7 +49,7 @@ __all__ = ["bearing", "features", "foremost"]
 _PHOTO_BEARS = 0.04  # least score of an image: a whole receipt is much to read in vain
 _MANY, _LIKELIEST = 400, 16  # constraints of who is named in the task; of anybody
 _FOREMOST, _QUOTED_CHARS = 2, 300  # sentences that an answer begins with; of each
-_LEAST_LOGIT = log(0.4 / 0.6)  # of such a sentence
+_LEAST_LOGIT = log(0.3 / 0.7)  # of such a sentence
 _PARTS, _OF_A_PART = 6, 4  # names and parts of a task that are searched for, hits of each
 
 
@@ -66,18 +68,19 @@ def bearing(
     """
     rows: list[Sequence[Hit]] = [hits]
     lasts = lasting(memory, scope, "constraint", most=_MANY) if advice else []
+    lasts = [hit for hit in lasts if hit.kind != "image"]  # not scored
     names = language.named(task, (hit.memory for hit in hits))
     for part in [*names, *language.parts_of(task)][:_PARTS]:
         rows.append(memory.search(part, top_k=_OF_A_PART, **asdict(scope)))
-    once = {hit.id: hit for row in [*rows, lasts] for hit in row}  # each is read once
+    of_each = [[h for h in lasts if shares([name], h.memory)][:_LIKELIEST] for name in names]
+    lasts = [hit for hit in lasts[:_LIKELIEST] if all(hit not in row for row in of_each)]
+    once = {hit.id: hit for row in [*rows, *of_each, lasts] for hit in row}  # each is read once
     tell = {hit.id for hit in that_tell(memory, once.values())}
     near = [within([hit for hit in row if hit.id in tell], NEAR_BEST) for row in rows]
     asked = language.content_words(task)
     near = [[hit for hit in row if _bears(memory, asked, hit)] for row in near]
-    lasts = [hit for hit in lasts if hit.id in tell and hit.kind != "image"]  # not scored
-    of_each = [[hit for hit in lasts if shares([name], hit.memory)] for name in names]
+    lasts, *of_each = ([hit for hit in row if hit.id in tell] for row in (lasts, *of_each))
     first = evidence_of(memory, None, list(round_robin(*of_each)))[: max(1, most - 2)]
-    lasts = [hit for hit in lasts[:_LIKELIEST] if all(hit not in row for row in of_each)]
     whom = set[str]().union(*(language.proper_names(hit.memory) for row in near for hit in row))
     own = _own(lasts, sure=bool(first))
     near.insert(1, [h for h in lasts if h in own or (not first and shares(whom, h.memory))])
@@ -131,8 +134,9 @@ def _is_caption(memory: Memory, turn: Hit) -> bool:
 
 def foremost(memory: Memory, task: str, found: Sequence[Evidence]) -> tuple[str, ...]:
     """The sentences of the user's turns that an answer to a task should begin with: at most
-    _FOREMOST that probably bear on it, as they were told."""
+    _FOREMOST that probably bear on it, as they were told. None is of a pasted text."""
     said = [e.text for e in found if e.speaker == "User" and not (e.photo or e.over)]
+    said = [text for text in said if not is_material(memory.embedder, text)]
     told = [s for text in said for s in language.sentences(text) if not language.is_question(s)]
     told = [sentence for sentence in dict.fromkeys(told) if len(sentence) <= _QUOTED_CHARS]
     if not told or (read := features(memory.embedder, task, told)) is None:
@@ -143,20 +147,22 @@ def foremost(memory: Memory, task: str, found: Sequence[Evidence]) -> tuple[str,
 
 
 def features(embedder: Embedder, request: str, told: Sequence[str]) -> NDArray[np.float32] | None:
-    """What the regression reads of sentences: (n, len(KINDS) + 2) float32, the last column 1. None
+    """What the regression reads of sentences: (n, len(KINDS) + 4) float32, the last column 1. None
     with an embedder that nothing is fitted to."""
     vectors = embedder.embed(told)
     kinds = lasting_logits(embedder, vectors)
     if kinds is None:
         return None
     near = vectors @ embedder.embed_query(request)
-    return np.column_stack([near, kinds, np.ones(len(told))]).astype(np.float32)
+    both = near * kinds[:, KINDS.index("constraint")]
+    asked = {*language.content_words(request)}
+    shared = [len(asked.intersection(language.content_words(sentence))) for sentence in told]
+    return np.column_stack([near, kinds, both, shared, np.ones(len(told))]).astype(np.float32)
 
 
 @cache
 def _weights() -> NDArray[np.float32]:
-    """(len(KINDS) + 2,)"""
+    """(len(KINDS) + 4,)"""
     with np.load(BytesIO(expert_file("bearing"))) as saved:
         weights: NDArray[np.float32] = saved["weights"]
-    assert len(weights) == len(KINDS) + 2
     return weights

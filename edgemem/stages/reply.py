@@ -208,12 +208,13 @@ def converse(
     if (most := wanted["max_tokens"]) is not None:
         wanted["max_tokens"] = min(most, max(1, room))
     answer = engine.stream(prompt, **wanted | {"stage": stage, "prefill": begun})
-    return Stream(_with_right_weekdays(Stream(_after(begun, answer))))
+    return Stream(_after(begun, Stream(_with_right_weekdays(answer))))
 
 
 def _concluding(told: Sequence[str]) -> str:
     """The beginning of an answer that concludes from what the user told."""
-    quotes = " and ".join(f"“{sentence.rstrip(' .')}.”" for sentence in told)
+    said = (s if s.endswith(("!", "…")) else f"{s.rstrip(' .')}." for s in told)
+    quotes = " and ".join(f"“{sentence}”" for sentence in said)
     return f"You told me: {quotes} So" if told else ""
 
 
