@@ -4,6 +4,7 @@ import pytest
 from memorykit import quick
 
 from edgemem import Chat
+from edgemem.language import says_of_self_instead, tells_of_self
 from edgemem.memory import Memory
 from edgemem.pipeline.recall import overview, search, told_of
 from edgemem.pipeline.speakers import kept_for
@@ -81,9 +82,70 @@ def test_what_another_tells_the_user_answers_a_question_about_the_user(memory):
     tell(memory, "I sold the keys.")
     tell(memory, "I put your keys in the drawer.", "Tom")
     tell(memory, "We found the keys.", "Tom")
-    tell(memory, "I lost the keys", "Tom")
+    tell(memory, "I saw the keys on the shelf.", "Tom")
+    tell(memory, "I lost my keys", "Tom")
+    tell(memory, "I have new keys", "Tom")
     told = kept(memory, "Where are my keys?")
-    assert told == {"I sold the keys.", "I put your keys in the drawer.", "We found the keys."}
+    assert told == {
+        "I sold the keys.",
+        "I put your keys in the drawer.",
+        "We found the keys.",
+        "I saw the keys on the shelf.",
+        "I have new keys",
+    }
+
+
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        ("Where is my passport?", "I saw the passport on the kitchen shelf."),
+        ("Where is my passport?", "I found it in the drawer."),
+        ("Where is my passport?", "I have the passport in my bag."),
+        ("What is my wifi password?", "I changed the wifi password to hunter2."),
+        ("When is my dentist appointment?", "I moved the dentist appointment to Friday at 3."),
+        ("Do I know a plumber?", "I know a good plumber, Al Ross."),
+        ("When does my car insurance end?", "I paid the car insurance, it runs until 3 March."),
+        ("Where did I park the car?", "I parked the car in Mill Street."),
+        ("When does my flight leave?", "I booked the flight, it leaves at 6:40 from Luton."),
+        ("When am I to fetch the cake?", "I'm told the cake is ready at four."),
+        ("Where is my car?", "My wife's car is in Mill Street."),
+    ],
+)
+def test_what_another_did_with_a_thing_may_tell_of_the_users(question, text):
+    assert not tells_of_self(text, question)
+
+
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        ("Where do I live?", "I live in York."),
+        ("What car do I drive?", "I drive a Volvo."),
+        ("What pet do I have?", "I have a parrot."),
+        ("Which sport do I do?", "I still do judo twice a week."),
+        ("What instrument do I play?", "I play the drums."),
+        ("When did I move to Leeds?", "I moved to Leeds in 2015."),
+        ("What is my favourite tea?", "My favourite tea is mint."),
+        ("What is my job?", "I'm a nurse."),
+        ("Where am I on Friday?", "I'm in Oslo on Friday."),
+        ("How old am I?", "I'm 42 today."),
+        ("Do I need glasses?", "I've got two glasses."),
+    ],
+)
+def test_what_another_is_has_and_does_tells_of_them_alone(question, text):
+    assert tells_of_self(text, question)
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "of_self"),
+    [
+        ("When is Mum's birthday?", "My mother's birthday is on 4 May.", False),
+        ("When is Mum's birthday?", "My best friend's birthday is on 4 May.", False),
+        ("When is Mum's birthday?", "My birthday is on 4 May.", True),
+        ("Who is Mum's mother?", "My mother is Edith.", True),
+    ],
+)
+def test_what_the_user_tells_of_their_kin_may_tell_of_one_who_is_named(question, text, of_self):
+    assert says_of_self_instead(text, question, ["mum"]) is of_self
 
 
 def test_the_users_words_are_found_behind_those_of_many_others(memory):
