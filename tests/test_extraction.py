@@ -553,6 +553,21 @@ def test_a_speaker_of_two_names_owns_what_is_theirs():
     assert fact.text == "Ana Ruiz's sister Lena sings"
 
 
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("You are allergic to penicillin, says the letter.", True),
+        ("I hear you are allergic to penicillin.", True),
+        ("I am allergic to penicillin, can you help?", False),
+        ("The boat is allergic to penicillin.", False),
+    ],
+)
+def test_what_a_named_speaker_tells_the_user_of_themselves_is_a_fact_of_the_user(said, kept):
+    told = "User is allergic to penicillin"
+    found = extract(Expert([told]), [turn(said, "Ruth")])
+    assert [fact.text for fact in found] == [told] * kept
+
+
 def test_a_speaker_whose_name_has_no_letters_is_read_under_a_common_one():
     """The expert wrote "I have high blood pressure" of a phone number: that was the user's."""
     number = "+44 7700 900123"
