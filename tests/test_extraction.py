@@ -568,10 +568,11 @@ def test_what_a_named_speaker_tells_the_user_of_themselves_is_a_fact_of_the_user
     assert [fact.text for fact in found] == [told] * kept
 
 
-def test_a_speaker_whose_name_has_no_letters_is_read_under_a_common_one():
+@pytest.mark.parametrize("kim", ["Kim", "kim", "KIM"])
+def test_a_speaker_whose_name_has_no_letters_is_read_under_a_common_one(kim):
     """The expert wrote "I have high blood pressure" of a phone number: that was the user's."""
     number = "+44 7700 900123"
-    said = [turn("Kim is fine, I moved to Whitby.", number), turn("Go on!", "Tom")]
+    said = [turn(f"{kim} is fine, I moved to Whitby.", number), turn("Go on!", "Tom")]
     engine = Expert(["Alex moved to Whitby"])
     (fact,) = extract(engine, said[:1], context=said[1:])
     assert fact.text == f"{number} moved to Whitby"

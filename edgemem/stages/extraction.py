@@ -176,10 +176,10 @@ def extract(
 def _stand_ins(messages: Sequence[Message]) -> dict[str, str]:
     """A common name for each speaker whose name has no letter, by that name. The model writes "I"
     of one whom a chat knows by a phone number."""
-    said = " ".join([*(m.content for m in messages), *(m.name or "" for m in messages)])
+    said = " ".join([*(m.content for m in messages), *(m.name or "" for m in messages)]).lower()
     names = dict.fromkeys(m.name for m in messages if m.name)
     unnamed = [name for name in names if not any(map(str.isalpha, name))]
-    free = [name for name in _STAND_INS if name not in said]
+    free = [name for name in _STAND_INS if name.lower() not in said]
     return dict(zip(unnamed, free, strict=False))
 
 
