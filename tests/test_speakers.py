@@ -201,7 +201,10 @@ def test_what_is_told_of_somebody_leaves_places_for_their_own(memory, n_told, n_
         ("Tell me about Jens in June 2024", ["Jens sings."]),
         ("Tell me about Jens in 2019", []),
         ("Tell me about Jens", ["Jens left.", "Jens sings.", "In May 2024 Jens sailed."]),
-        ("Give me an overview of what Jens sings in 2024?", ["Jens sings."]),
+        (
+            "Give me an overview of what Jens sings in 2024?",
+            ["Jens sings.", "In May 2024 Jens sailed."],
+        ),
     ],
 )
 def test_an_overview_of_a_month_or_a_year_is_of_what_was_told_in_or_of_it(memory, question, told):
@@ -211,7 +214,7 @@ def test_an_overview_of_a_month_or_a_year_is_of_what_was_told_in_or_of_it(memory
     hits = memory.search(question, **ANA)
     scope, now = Scope(**ANA), "2026-11-30T10:00:00+00:00"
     found = overview(memory, question, hits, most=12, scope=scope, said_at=now)
-    assert [e.text for e in found][: len(told) or None] == told
+    assert [e.text for e in found] == told
 
 
 def test_a_refusal_quotes_another_ones_i_with_the_name(shipped, embedder):
