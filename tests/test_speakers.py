@@ -126,6 +126,7 @@ def test_what_another_did_with_a_thing_may_tell_of_the_users(question, text):
         ("When did I move to Leeds?", "I moved to Leeds in 2015."),
         ("What is my favourite tea?", "My favourite tea is mint."),
         ("What is my job?", "I'm a nurse."),
+        ("When do I fly?", "I'll fly on Monday."),
         ("Where am I on Friday?", "I'm in Oslo on Friday."),
         ("How old am I?", "I'm 42 today."),
         ("Do I need glasses?", "I've got two glasses."),

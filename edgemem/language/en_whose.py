@@ -35,13 +35,14 @@ _US = having(
     r"\b(?:you|your|yours|yourself|u|ur|ya|we|we['’](?:re|ve|d|ll)|us|our|ours|let['’]?s)\b"
 )
 _NEAR = 3  # words after "my" or "I" among which the thing that they speak of ends
+_NEAR_CHARS = 100  # that hold them: the cost stays linear
 
 # "my mother", "my mother's", "my best friend's"
 _OWNER = re.compile(rf" {KIN}(?:s|['’]s)?\b|(?: \w+){{1,3}}?['’]s\b", re.I)
 _AM = r"\b(?:im|i['’]m|i (?:am|was))\b"
 _HAVE = r"\b(?:ive|i['’]ve|i (?:have|had))(?: got)?\b"
 _HOW = (  # stands between "I" and its verb
-    r"(?: (?:\w+ly|also|always|ever|just|never|not|now|often|only|quite|so|sometimes|still|too"
+    r"(?: (?:\w{4,}ly|also|always|ever|just|never|not|now|often|only|quite|so|sometimes|still|too"
     r"|very))*"
 )
 _A = r"(?: (?:an?|no|some|another|one|two|three))"
@@ -50,7 +51,7 @@ _STATE = re.compile(rf"(?:{_AM}|{_HAVE}){_HOW} (?P<one>\w+)")
 _STATE_WITH_A = re.compile(rf"(?:{_AM}|{_HAVE}){_HOW}{_A}")
 _I_AM_A = having(rf"^\W*(?:and |well |but )?{_AM}{_HOW} an? \w")
 _BEING = having(_AM)
-_DOES = re.compile(rf"(?:\bi|{_AM}|{_HAVE}){_HOW} (?P<verb>\w+)")
+_DOES = re.compile(rf"(?:\bi(?:['’](?:ll|d)| will)?|{_AM}|{_HAVE}){_HOW} (?P<verb>\w+)")
 _ASKED_VERB = re.compile(rf"\bi\b{_HOW} (?P<verb>\w+)")
 _ASKED_BEING = having(r"\b(?:am|was) i(?:\W*\Z| (?:on|at|in|next|this|today|tomorrow|now)\b)")
 _DID = having(r"\bdid\b")
@@ -118,10 +119,10 @@ def _is_own(clause: str, sought: Collection[str]) -> bool:
     and "I have moved the car" says nothing of whose it is."""
     if _US(clause):
         return False
-    own = [word for found in _OWN.finditer(clause) for word in _of_mine(clause[found.end() :])]
+    own = [word for found in _OWN.finditer(clause) for word in _of_mine(_after(clause, found))]
     own += [found["one"] for found in _STATE.finditer(clause)]
     for found in _STATE_WITH_A.finditer(clause):
-        own += words(clause[found.end() :])[:_NEAR]
+        own += words(_after(clause, found))[:_NEAR]
     return any(same_word(word, own) for word in sought)
 
 
@@ -139,7 +140,7 @@ def _does_what_is_asked(clause: str, asked: str, sought: Collection[str]) -> boo
     for found in _DOES.finditer(clause):
         if not same_word(found["verb"], verbs):
             continue
-        after = words(clause[found.end() :])
+        after = words(_after(clause, found))
         with_the = [i for i, word in enumerate(after[:_NEAR]) if word in _THE]
         if not with_the:
             return True
@@ -170,8 +171,9 @@ def says_of_self_instead(text: str, question: str, name: Collection[str]) -> boo
 
 def _of_self(text: str) -> Iterator[str]:
     """The words near after each I or my of a text."""
-    for found in _I_OR_MY.finditer(text.lower()):
-        after = text.lower()[found.end() :]
+    said = text.lower()
+    for found in _I_OR_MY.finditer(said):
+        after = _after(said, found)
         yield from _of_mine(after) if _OWN.match(found[0]) else words(after)[:_NEAR]
 
 
@@ -179,3 +181,8 @@ def _of_mine(after: str) -> list[str]:
     """The words of the thing that stands after "my", up to the one who has it in turn."""
     owner = _OWNER.match(after)
     return words(owner[0] if owner else after)[:_NEAR]
+
+
+def _after(text: str, found: re.Match[str]) -> str:
+    """What stands near after a match."""
+    return text[found.end() : found.end() + _NEAR_CHARS]
