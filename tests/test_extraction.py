@@ -553,10 +553,26 @@ def test_a_speaker_of_two_names_owns_what_is_theirs():
     assert fact.text == "Ana Ruiz's sister Lena sings"
 
 
-def test_a_speaker_whose_name_has_no_letters_is_read_under_a_common_one():
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("You are allergic to penicillin, says the letter.", True),
+        ("I hear you are allergic to penicillin.", True),
+        ("I am allergic to penicillin, can you help?", False),
+        ("The boat is allergic to penicillin.", False),
+    ],
+)
+def test_what_a_named_speaker_tells_the_user_of_themselves_is_a_fact_of_the_user(said, kept):
+    told = "User is allergic to penicillin"
+    found = extract(Expert([told]), [turn(said, "Ruth")])
+    assert [fact.text for fact in found] == [told] * kept
+
+
+@pytest.mark.parametrize("kim", ["Kim", "kim", "KIM"])
+def test_a_speaker_whose_name_has_no_letters_is_read_under_a_common_one(kim):
     """The expert wrote "I have high blood pressure" of a phone number: that was the user's."""
     number = "+44 7700 900123"
-    said = [turn("Kim is fine, I moved to Whitby.", number), turn("Go on!", "Tom")]
+    said = [turn(f"{kim} is fine, I moved to Whitby.", number), turn("Go on!", "Tom")]
     engine = Expert(["Alex moved to Whitby"])
     (fact,) = extract(engine, said[:1], context=said[1:])
     assert fact.text == f"{number} moved to Whitby"

@@ -42,9 +42,9 @@ def all_told(
     themselves, oldest first, and how many were left out.
 
     names: whether a text or a speaker's name has one of the names. A fact is left out if its turns
-    are given, too. Of more than `most` texts the `rarest` are given, at most half of them of their
-    own. No search scored them, so their score is 0. fits: whether a memory is of the days that
-    the question names.
+    are given, too. Of more than `most` texts the `rarest` are given; those of their own only fill
+    the places that are left, as remarks ("I'm late") are many. No search scored them, so their
+    score is 0. fits: whether a memory is of the days that the question names.
     """
     rows = told_texts(memory.store, scope, {"turn", "fact", "image"})
     said = said_by(memory.store, scope, names)
@@ -65,10 +65,10 @@ def all_told(
     others = of_others(question, [with_name(item) for item in by_text.values()])
     theirs = [text for text, other in zip(by_text, others, strict=True) if not other]
     texts = [text for _, text, _ in rows]
-    own = [text for text in theirs if not names(text)]
-    own = rarest(own, texts, least=most // 2, most=most // 2)
     of_them = [text for text in theirs if names(text)]
-    rare = {*own, *rarest(of_them, texts, least=most - len(own), most=most - len(own))}
+    of_them = rarest(of_them, texts, least=most, most=most)
+    own, left = [text for text in theirs if not names(text)], most - len(of_them)
+    rare = {*of_them, *(rarest(own, texts, least=left, most=left) if left else ())}
     hits = [Hit.of(item, 0.0) for text, item in by_text.items() if text in rare]
     return hits, len(theirs) - len(hits)
 

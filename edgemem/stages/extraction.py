@@ -176,10 +176,10 @@ def extract(
 def _stand_ins(messages: Sequence[Message]) -> dict[str, str]:
     """A common name for each speaker whose name has no letter, by that name. The model writes "I"
     of one whom a chat knows by a phone number."""
-    said = " ".join([*(m.content for m in messages), *(m.name or "" for m in messages)])
+    said = " ".join([*(m.content for m in messages), *(m.name or "" for m in messages)]).lower()
     names = dict.fromkeys(m.name for m in messages if m.name)
     unnamed = [name for name in names if not any(map(str.isalpha, name))]
-    free = [name for name in _STAND_INS if name not in said]
+    free = [name for name in _STAND_INS if name.lower() not in said]
     return dict(zip(unnamed, free, strict=False))
 
 
@@ -354,8 +354,9 @@ def _grounded(fact: str, reading: Reading) -> tuple[str, str] | None:
 
     A fact is dropped as invented unless at least _OWN of its words are the message's and at least
     _SHOWN of them were shown. A fact about another person is dropped if that person said more of it
-    before, or if it is the user, who has said nothing. A sentence in the first person is about the
-    speaker, even if the expert named another person. A fact of a speaker with a name has no "I".
+    before, or if it is the user, who has said nothing and is not spoken to. A sentence in the first
+    person is about the speaker, even if the expert named another person. A fact of a speaker with a
+    name has no "I".
     """
     message, speaker = reading.message, label(reading.message)
     named = _named(reading)
@@ -383,7 +384,11 @@ def _grounded(fact: str, reading: Reading) -> tuple[str, str] | None:
             language.is_of_listener(said) or re.search(rf"\b{re.escape(other)}\b", said)
         ):
             return speaker + fact[len(other) :], sentence
-    return None if other == _USER and _USER not in reading.names else (fact, sentence)
+    if other == _USER and _USER not in reading.names:  # "You moved" is of the user, who listens
+        clauses = re.split(r"[,;]", sentence)
+        clause = max(clauses, key=lambda part: _count_said(new, language.words(part)))
+        return (fact, sentence) if language.is_of_listener(clause) else None
+    return fact, sentence
 
 
 def _puts_another_right(reading: Reading) -> bool:
