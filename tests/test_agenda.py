@@ -271,6 +271,9 @@ def test_what_comes_once_a_month_is_known_by_its_day() -> None:
             [1, 8, 15, 22, 25, 29],
         ),
         ("I no longer go on the first Wednesday of the month.", []),
+        ("We had dinner at Nobu on the last Friday of the month.", []),
+        ("The tax is due on the last Friday of the month.", [25]),
+        ("The club met on the first Wednesday of every month.", [2]),
     ):
         assert [day.day for day in comes_again(text, december)] == days, text
 
