@@ -15,6 +15,7 @@ from memorykit import quick
 from edgemem import Chat, Memory
 from edgemem.language import (
     asked_days,
+    asked_within,
     calls_off,
     comes_again,
     ends_weekly,
@@ -270,6 +271,9 @@ def test_what_comes_once_a_month_is_known_by_its_day() -> None:
             [1, 8, 15, 22, 25, 29],
         ),
         ("I no longer go on the first Wednesday of the month.", []),
+        ("We had dinner at Nobu on the last Friday of the month.", []),
+        ("The tax is due on the last Friday of the month.", [25]),
+        ("The club met on the first Wednesday of every month.", [2]),
     ):
         assert [day.day for day in comes_again(text, december)] == days, text
 
@@ -578,3 +582,30 @@ def test_an_edited_fact_is_listed_whatever_the_clock_of_the_edit(now: str) -> No
         with patch("edgemem.pipeline.ingest.utc_now", return_value=now):
             memory.update(fact.id, text)
         assert listed(memory, "What do I have on Friday?") == [text]
+
+
+def test_a_number_that_is_no_year_of_what_was_told_is_asked_for_as_any_name(memory: Memory) -> None:
+    """ "How was 1984?" found nothing of the book that the user reads."""
+    tell(memory, "2026-11-13T10:00:00Z", "I'm reading Orwell's 1984, it is very dark.")
+    for told in ("I was born on 3 May 1984.", "I have a cat."):
+        chat = Chat(memory, FakeEngine())
+        assert chat.send("How was 1984?", timestamp=NOW, remember=False).wants == "recall"
+        found = listed(memory, "What do you know about 1984?")
+        assert "I'm reading Orwell's 1984, it is very dark." in found
+        tell(memory, "2026-11-13T10:00:00Z", told)
+
+
+def test_a_year_that_was_told_of_is_asked_for_as_days(memory: Memory) -> None:
+    tell(memory, "2026-11-13T10:00:00Z", "I got engaged on 3 May 2012.")
+    tell(memory, "2026-11-13T10:00:00Z", "I got a dog in 2011.")
+    tell(memory, "2025-11-13T10:00:00Z", "We fed the ducks.")
+    tell(memory, "2026-11-13T10:00:00Z", "The exhibition 2025 was dull.")
+    assert listed(memory, "Tell me about 2012") == ["I got engaged on 3 May 2012."]
+    assert "We fed the ducks." in listed(memory, "How was 2025?")
+
+
+def test_an_overview_is_of_a_year_only_where_one_is_said_to_be_meant() -> None:
+    assert asked_within("What do you know about the exhibition 2024?", NOW) is None
+    assert asked_within("Tell me about Windows 2000", NOW) is None
+    assert asked_within("Tell me about Ana in 2024", NOW)
+    assert asked_within("What did I tell you of Ana last year?", NOW)

@@ -200,8 +200,16 @@ def test_what_is_told_of_somebody_leaves_places_for_their_own(memory, n_told, n_
     [
         ("Tell me about Jens in 2024", ["Jens sings.", "In May 2024 Jens sailed."]),
         ("Tell me about Jens in June 2024", ["Jens sings."]),
-        ("Tell me about Jens in 2019", []),
-        ("Tell me about Jens", ["Jens left.", "Jens sings.", "In May 2024 Jens sailed."]),
+        ("Tell me about Jens in 2019", ["Jens moved in 2019."]),
+        (
+            "Tell me about Jens in May 2019",
+            ["Jens left.", "Jens sings.", "In May 2024 Jens sailed.", "Jens moved in 2019."],
+        ),
+        ("Tell me about Ruth in 2019", []),
+        (
+            "Tell me about Jens",
+            ["Jens left.", "Jens sings.", "In May 2024 Jens sailed.", "Jens moved in 2019."],
+        ),
         (
             "Give me an overview of what Jens sings in 2024?",
             ["Jens sings.", "In May 2024 Jens sailed."],
@@ -212,6 +220,7 @@ def test_an_overview_of_a_month_or_a_year_is_of_what_was_told_in_or_of_it(memory
     tell(memory, "Jens left.", day="2018-05-01T10:00:00+00:00")
     tell(memory, "Jens sings.", day="2024-06-01T10:00:00+00:00")
     tell(memory, "In May 2024 Jens sailed.", day="2026-06-01T10:00:00+00:00")
+    tell(memory, "Jens moved in 2019.", day="2026-07-01T10:00:00+00:00")
     hits = memory.search(question, **ANA)
     scope, now = Scope(**ANA), "2026-11-30T10:00:00+00:00"
     found = overview(memory, question, hits, most=12, scope=scope, said_at=now)

@@ -30,7 +30,7 @@ from edgemem.language.en_plain import plain
 from edgemem.language.en_when import spelled_days
 from edgemem.language.other_dates import asked_in_english
 
-__all__ = ["Asked", "asked_days", "asked_within", "asks_only_when", "names_nobody"]
+__all__ = ["Asked", "asked_days", "asked_within", "asks_of_year", "asks_only_when", "names_nobody"]
 
 
 class Asked(NamedTuple):
@@ -58,8 +58,8 @@ _TELL_OF = re.compile(
     re.I,
 )
 _WITHIN = re.compile(
-    rf",? (?:(?:back )?(?:in|during|over|for|of|from) )?(?P<span>(?:(?:{A_MONTH}) )?(?:19|20)\d\d"
-    r"|(?:this|last) (?:year|month))(?=\W*\Z)",
+    r",? (?:(?:back )?(?:in|during|over|for|of|from) (?=\S)|(?=this|last))"
+    rf"(?P<span>(?:(?:{A_MONTH}) )?(?:19|20)\d\d|(?:this|last) (?:year|month))(?=\W*\Z)",
     re.I,
 )
 _AHEAD = re.compile(r"\bcoming up\b|\bahead\b", re.I)
@@ -154,6 +154,16 @@ def asked_days(question: str, now: str) -> Asked | None:
         return None
     first, last = min(one.first for one in known), max(one.last for one in known)
     return Asked(first, last, known[0].past) if last - first < _MANY_DAYS else None
+
+
+def asks_of_year(question: str) -> bool:
+    """Whether a question asks of a year or a month that may also be a title.
+
+    >>> asks_of_year("How was 1984?"), asks_of_year("Give me an overview of 1984")
+    (True, False)
+    """
+    asked = plain(question[:_LONGEST]).strip(" ?!.")
+    return _TELL_OF.search(asked) is not None
 
 
 def asked_within(question: str, now: str) -> tuple[str, Asked] | None:

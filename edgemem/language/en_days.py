@@ -368,6 +368,7 @@ def comes_again(text: str, days: Iterable[date]) -> list[date]:
     weekly = told_weekdays(text)
     text = re.sub(r"\b[1-4](?=st |nd |rd |th )", lambda n: [*NTH_WEEKS][int(n[0]) - 1], plain(text))
     found = (one for one in _MONTHLY.finditer(text) if not _is_over(text, one))
+    found = (one for one in found if tense.direction(text, *one.span()) != tense.PAST)
     monthly = [(calendar.WEEKDAYS[m["day"][:3].lower()], m["nth"].lower()) for m in found]
     again = []
     for day in days:

@@ -63,6 +63,7 @@ _OFF = 2  # later turns that call off what is quoted
 _QUOTED_PARTS = 5  # the same, if parts of replies are among them
 _NEWEST = 100  # facts of `known`; no window has room for more
 _LEADING_CHARS = 400  # of the turns before a message, searched together with it
+_MONTH = 30  # days from its first to its last, at most
 _MANY = 400  # hits, before remarks made again and again are left out
 _LONG_AGO = 31 * 86_400  # seconds after which "the gala is on the 4th" tells of a day that is over
 _A_NOW = "2026-11-30T15:21"
@@ -417,7 +418,7 @@ def overview(
     you know about me?"), what lasts comes first. said_at: ISO-8601 time of the question; if it ends
     with a month or a year, what was told in or of that is given, if anything was.
     """
-    fits = None
+    fits, of_any_time = None, hits
     if said_at and scope is not None and (named := _days_named(question, said_at)):
         question, fits = named
         more = memory.search(question, top_k=_MANY, **asdict(scope))
@@ -442,7 +443,7 @@ def overview(
     names = {*whom, *language.named(question, (evidence.text for evidence in found))}
     of_them = [e for e in found if _is_about(partial(_tells_of, names), e)]
     if whom and not of_them:
-        return ()
+        return overview(memory, question, of_any_time, most=most, scope=scope) if fits else ()
     ids = {hit.id for hit in (*lasts, *(near if names else within(told, _OF_THE_BEST)))}
     kept = (e for e in found if (e.source and e.source.id in ids) or e in of_them)
     once = {evidence.text: evidence for evidence in kept}
@@ -450,17 +451,19 @@ def overview(
 
 
 def _days_named(question: str, said_at: str) -> tuple[str, Callable[[MemoryItem], bool]] | None:
-    """A question without the month or year at its end, and whether a memory was told in that or
-    names a day of it; None if it ends with none."""
+    """A question without the month or year at its end, and whether a memory was told in that, or
+    names a day of it or the year; None if it ends with none."""
     asked = language.asked_within(question, local_time(said_at))
     if asked is None:
         return None
     first, last = asked[1].first, asked[1].last
+    year = str(first.year) if (last - first).days > _MONTH else None
 
     def fits(item: MemoryItem) -> bool:
         told = local_time(item.valid_from or item.created_at)
         days = language.told_days(item.memory, told)
         in_it = first.isoformat() <= told[:10] <= last.isoformat()
+        in_it = in_it or (year is not None and year in item.memory)
         return in_it or any(a <= last and b >= first for a, b in days)
 
     return asked[0], fits
