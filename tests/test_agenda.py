@@ -609,3 +609,18 @@ def test_an_overview_is_of_a_year_only_where_one_is_said_to_be_meant() -> None:
     assert asked_within("Tell me about Windows 2000", NOW) is None
     assert asked_within("Tell me about Ana in 2024", NOW)
     assert asked_within("What did I tell you of Ana last year?", NOW)
+
+
+def test_and_on_friday_asks_for_all_that_is_then_only_after_a_question_that_did(
+    memory: Memory,
+) -> None:
+    tell(memory, "2026-11-13T10:00:00Z", "Posy has chess on Friday 20 November 2026.")
+    for first, days in (
+        ("What does Posy have on Thursday?", False),
+        ("What do I have on Thursday?", True),
+    ):
+        chat = Chat(memory, FakeEngine())
+        for question in (first, "And on Friday?", "And on Saturday?"):
+            reply = chat.send(question, timestamp=NOW, remember=False)
+            "".join(reply)
+            assert (reply.wants == "overview") is days, (first, question)

@@ -30,7 +30,15 @@ from edgemem.language.en_plain import plain
 from edgemem.language.en_when import spelled_days
 from edgemem.language.other_dates import asked_in_english
 
-__all__ = ["Asked", "asked_days", "asked_within", "asks_of_year", "asks_only_when", "names_nobody"]
+__all__ = [
+    "Asked",
+    "asked_days",
+    "asked_within",
+    "asks_of_year",
+    "asks_only_when",
+    "follows_days",
+    "names_nobody",
+]
 
 
 class Asked(NamedTuple):
@@ -164,6 +172,15 @@ def asks_of_year(question: str) -> bool:
     """
     asked = plain(question[:_LONGEST]).strip(" ?!.")
     return _TELL_OF.search(asked) is not None
+
+
+def follows_days(question: str) -> bool:
+    """Whether a question only adds a day or a week to the one before it, whatever that asks.
+
+    >>> follows_days("And on Friday?"), follows_days("What do I have on Friday?")
+    (True, False)
+    """
+    return _AND_WHEN.search(asked_in_english(plain(question[:_LONGEST]))) is not None
 
 
 def asked_within(question: str, now: str) -> tuple[str, Asked] | None:

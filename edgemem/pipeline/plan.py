@@ -157,6 +157,8 @@ def understood(
     of_year = days is not None and language.asks_of_year(text)  # which may be a title
     if days and of_year and not tells_of(talk.memory, talk.scope, days, said_at):
         days = None
+    if days and language.follows_days(text) and not _asked_for_days(talk, said_at):
+        days = None  # "And on Friday?", after "What does Posy have on Thursday?"
     if days:
         wanted = Intent("overview", tells=False)
     else:
@@ -170,6 +172,13 @@ def understood(
             wanted = replace(wanted, tells=True)
     plain = language.plain(asked)
     return Request(text, asked, plain, said_at, wanted, days, images, options=options or {})
+
+
+def _asked_for_days(talk: Conversation, said_at: str) -> bool:
+    """Whether the last question that does not only add a day asked for whatever there is then."""
+    said = (turn.meant for turn in reversed(talk.turns) if turn.said.role == "user")
+    last = next((text for text in said if not language.follows_days(text)), "")
+    return days_asked(last, said_at) is not None
 
 
 def _in_context(talk: Conversation, text: str, wanted: Intent) -> tuple[str, Intent]:
