@@ -29,10 +29,8 @@ from edgemem.runtime.embedder import Embedder
 
 WEIGHTS = report.DATA / "bearing.npz"
 LEAST = (0.0, 0.2, 0.3, 0.4, 0.5, 0.6)
-OTHERS, STRANGE = (
-    5,
-    3,
-)  # constraints of other people: to learn from, and to be mistaken for one's own
+OTHERS = 2  # constraints of other people that a request is learned with
+STRANGE = 3  # the same that may be mistaken for those of who asks
 BATCH = 64
 
 FloatArray = NDArray[np.float64]
