@@ -505,13 +505,16 @@ def _is_prose(entries: Sequence[_Entry], stray: int) -> bool:
 
     stray: how many lines stand before the first of them.
     """
-    names = {(entry.name or "").casefold() for entry in entries}
-    if "user" in names and len(names & ROLES) > 1:
-        return False  # with a model, which says much in one message
-    heads = len(entries)
-    others = stray + sum(bool(line.strip()) for entry in entries for line in entry.lines[1:])
-    once = len(names) == heads
-    return stray >= heads or (once and heads > 2) or ((once or len(names) == 1) and others >= heads)
+    names, heads = {(entry.name or "").casefold() for entry in entries}, len(entries)
+    if names & _OF_MODELS or {"user", "model"} <= names:
+        return False  # a model says much in one message
+    others = [line.strip() for entry in entries for line in entry.lines[1:] if line.strip()]
+    least = heads - (stray == 1 and (heads == 1 or "---" in others))  # a letter, or front matter
+    once = len(names) == heads or (len(names) == 1 and stray > 0)
+    return stray > heads or (once and stray + len(others) > least)
+
+
+_OF_MODELS = ROLES - {"user", "model"} | {"you", "human", "chatgpt"}  # in no note before a colon
 
 
 class _Entry(NamedTuple):
