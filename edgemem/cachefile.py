@@ -17,6 +17,7 @@ import glob
 import hashlib
 import json
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -225,15 +226,20 @@ def replacing(
 
 def half_exports(folder: Path) -> list[Path]:
     """Returns the files in a folder that killed exports have left; no export still writes them."""
-    return sorted(file for file in folder.glob(f".*{HALF_EXPORT}") if not _in_use(file))
+    return _half_exports(folder, ".+")
 
 
 def drop_half_exports(file: Path) -> None:
     """Removes what killed exports to `file` have left beside it. Raises OSError."""
-    # An earlier version named them as any file that is being replaced.
-    for left in file.parent.glob(f".{glob.escape(file.name)}.*.tmp"):
-        if not _in_use(left):
-            left.unlink(missing_ok=True)
+    for left in _half_exports(file.parent, re.escape(file.name)):
+        left.unlink(missing_ok=True)
+
+
+def _half_exports(folder: Path, name: str) -> list[Path]:
+    """name: a pattern of the exports' names."""
+    made = re.compile(rf"\.{name}\.[a-z0-9_]{{8}}{re.escape(HALF_EXPORT)}", re.S)  # by mkstemp
+    found = (file for file in folder.glob(f".*{HALF_EXPORT}") if made.fullmatch(file.name))
+    return sorted(file for file in found if file.is_file() and not _in_use(file))
 
 
 def _lock(file: IO[Any]) -> bool:

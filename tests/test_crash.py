@@ -236,13 +236,30 @@ def test_an_export_removes_what_a_killed_one_has_left_under_its_name(
     out.parent.mkdir()
     with Store.open(path) as store:
         add(store, memory("secret", "xyzzyplugh"))
-        old, others = (out.with_name(f".{name}.jsonl.x_123456.tmp") for name in ("out", "others"))
-        for file in (old, others):
-            file.write_text("xyzzyplugh")
         assert len(list(start(DIES_WHILE_EXPORTING, path, out))) == 1
-        assert not old.exists() and len(list(out.parent.iterdir())) == 2
+        assert len(list(out.parent.iterdir())) == 1
         export_jsonl(store, out)
-    assert set(out.parent.iterdir()) == {out, others}
+    assert list(out.parent.iterdir()) == [out]
+
+
+def test_an_export_and_an_erase_remove_no_file_of_the_user_or_of_another_program(
+    tmp_path: Path,
+) -> None:
+    """An export had removed `.NAME.*.tmp`, and a folder had kept an erase from its end."""
+    out = tmp_path / "out.jsonl"
+    ends = ("mine.tmp", "k3Jq.tmp", "x_123456.tmp", "mine.edgemem.tmp", "K3JQ_123.edgemem.tmp")
+    others = {out.with_name(f".out.jsonl.{end}") for end in ends}
+    others |= {tmp_path / ".x.edgemem.tmp", tmp_path / ".more.jsonl.x_123456.tmp"}
+    for file in others:
+        file.write_text("not ours")
+    folder = tmp_path / ".out.jsonl.x_123456.edgemem.tmp"
+    folder.mkdir()
+    with Store.open(tmp_path / "a.db") as store:
+        add(store, memory("secret"))
+        export_jsonl(store, out)
+        store.erase(["secret"])
+        assert store.meta("scrub_wanted") is None and store.check() == []
+    assert {*others, folder} <= set(tmp_path.iterdir())
 
 
 def test_what_an_earlier_version_left_of_an_export_is_found_after_an_erase(

@@ -262,10 +262,19 @@ def test_doctor_lists_the_copies_of_a_store_and_names_those_that_were_cut_off(
     tmp_path: Path,
 ) -> None:
     with quick(tmp_path / "a.db") as memory:
-        for name in ("a.db.v3.bak", "a.db.v3.0123abcd.bak", "b.db.v3.bak", ".x.1.edgemem.tmp"):
+        for name in (
+            "a.db.v3.bak",
+            "a.db.v3.0123abcd.bak",
+            "b.db.v3.bak",
+            ".x.01234567.edgemem.tmp",
+        ):
             (tmp_path / name).write_bytes(b"memories")
         found = memory.doctor()
-    assert sorted(found["copies"]) == [".x.1.edgemem.tmp", "a.db.v3.0123abcd.bak", "a.db.v3.bak"]
+    assert sorted(found["copies"]) == [
+        ".x.01234567.edgemem.tmp",
+        "a.db.v3.0123abcd.bak",
+        "a.db.v3.bak",
+    ]
     upgrade, export = found["problems"]
     assert "a.db.v3.0123abcd.bak is left of an upgrade" in upgrade
-    assert ".x.1.edgemem.tmp is left of an export" in export
+    assert ".x.01234567.edgemem.tmp is left of an export" in export

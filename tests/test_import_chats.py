@@ -367,6 +367,7 @@ def test_what_whatsapp_itself_says_is_left_out(tmp_path: Path, text: str) -> Non
         "This message was deleted by whom?",
         "the value is null",
         "I am waiting for this message",
+        "Warte auf diese Nachricht von Oma, sie kommt am Freitag",
         'He said "soon": and left',
         "NULL",
         "I <3 you",
@@ -400,11 +401,29 @@ def test_what_whatsapp_adds_to_a_message_is_cut_off(tmp_path: Path, text: str, k
     assert written(tmp_path, text) == [kept]
 
 
-@pytest.mark.parametrize("name", ['"Brandts: family"', "“Brandts: family”", "„Brandts: Familie“"])
-def test_a_group_whose_name_has_a_colon_is_no_person(tmp_path: Path, name: str) -> None:
-    text = f"1/1/24, 9:00 AM - Ruth created group {name}\n1/1/24, 9:01 AM - Ruth: Hello\n"
+@pytest.mark.parametrize(
+    "notice",
+    [
+        'created group "Brandts: family"',
+        'changed the group name from "Brandts" to "Brandts: family"',
+        'changed the group name from "Brandts: family" to "Home"',
+        "created group “Brandts: family”",
+        "hat die Gruppe „Brandts: Familie“ erstellt.",
+        "hat den Gruppennamen von „Brandts: Familie“ zu „Wir“ geändert",
+        "a créé le groupe « Brandts : famille »",
+    ],
+)
+def test_a_group_whose_name_has_a_colon_is_no_person(tmp_path: Path, notice: str) -> None:
+    text = f"1/1/24, 9:00 AM - Ruth {notice}\n1/1/24, 9:01 AM - Ruth: Hello\n"
     log = read_chat_log(saved(tmp_path / "_chat.txt", text))
     assert [m["name"] for m in log.messages] == ["Ruth"] and log.left_out == 1
+
+
+@pytest.mark.parametrize("name", ["Dave 6'4\"", 'Dave "Tall"', "Ann «Nana", 'Tom "Nana'])
+def test_a_person_whose_name_has_quotation_marks_is_no_notice(tmp_path: Path, name: str) -> None:
+    said = 'He said "come", and »yes«, and "my plans changed" on Friday'
+    log = read_chat_log(saved(tmp_path / "_chat.txt", f"1/1/24, 9:00 AM - {name}: {said}\n"))
+    assert [(m["name"], m["content"]) for m in log.messages] == [(name, said)]
 
 
 def test_chatgpts_citations_are_cut_off(tmp_path: Path) -> None:

@@ -228,6 +228,8 @@ NOTES = {
     "a letter": "Dear Ruth,\n\nThe move went well.\n\nPS: The spare key is with Mrs Dunmore.\n",
     "a diary": "Rain all day.\nTo do: paint\nFed the cat.\nTo do: a roofer\nSlept.\nWalked.\n",
     "a diary that begins so": "To do: order boots\nPaul cooked.\nWe walked to the harbour.\n",
+    "a short letter": "Dear Ruth, the move went well.\n\nPS: The key is with Mrs Dunmore.\n",
+    "a login": "The router is in the hall.\nIt is grey.\nUser: admin\nIt has no password.\n",
     "front matter": "---\ntitle: Beans\ndate: 2021-04-10\ntags: plot\n---\nPlanted beans.\n",
 }
 
@@ -249,6 +251,12 @@ def test_a_letter_or_note_is_refused_instead_of_losing_most_of_it(
         "Ada: Hi!\nBo: Hello.\n",
         "Our chat\n\nAda: Hi!\nBo: Hello.\nWell met.\nAda: Bye.\n",
         "user: Write a poem.\nassistant: Roses\nare red,\nviolets\nare\nblue.\n",
+        "You: What may I cook?\nChatGPT: These\n1. Soup\n2. Rice\n3. Pasta\n",
+        "Human: What may I cook?\nAssistant: These\n1. Soup\n2. Rice\n3. Pasta\n",
+        "user: Write a poem.\nmodel: Roses\nare red,\nviolets\nare\nblue.\n",
+        "Ada: I move in May.\nBo: I got the job.\nCarl: My knee is better.\n",
+        "Chat with Ada\nsaved by phone\nAda: Hi!\nBo: Hello.\n",
+        "Tom: We flew to Rome.\nA small hotel.\nTom: Day two.\nWe saw the forum.\nIt rained.\n",
     ],
 )
 def test_a_chat_without_times_is_no_note(tmp_path: Path, text: str) -> None:

@@ -9,6 +9,7 @@ import sqlite3
 import stat
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -143,6 +144,37 @@ def test_the_kept_file_of_schema_3_opens_and_reads(tmp_path: Path) -> None:
 
 def add_a_table(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE TABLE later (x INTEGER) STRICT")
+
+
+@pytest.mark.parametrize("named", ["2024", "20240131", "cafe", "0123abcdef"])
+def test_a_copy_that_the_user_made_is_no_leftover_of_an_upgrade(
+    v1: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    """The next upgrade had deleted it, and doctor had told to."""
+    own = v1.with_name(f"store.db.v1.{named}.bak")
+    own.write_bytes(b"the user's own")
+    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, add_a_table])
+    with Store.open(v1) as store:
+        assert store.check() == []
+        store.erase([store.list()[0].id])
+    assert [file.name for file in v1.parent.glob("*.bak")] == [own.name]
+
+
+def test_a_folder_that_is_named_as_a_copy_keeps_no_erase_from_its_end(v1: Path) -> None:
+    v1.with_name("store.db.v0.bak").mkdir()
+    with Store.open(v1) as store:
+        store.erase([store.list()[0].id])
+        assert store.meta("scrub_wanted") is None
+
+
+def test_the_half_copy_of_an_upgrade_is_known_even_if_its_random_digits_have_no_letter(
+    v1: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[str]] = []
+    monkeypatch.setattr(database.uuid, "uuid4", lambda: UUID(int=0))
+    monkeypatch.setattr(database.os, "replace", lambda *_: seen.append(database.left_behind(v1)))
+    database.backup(v1, 1, None)
+    assert [len(found) for found in seen] == [1]
 
 
 def test_a_migration_keeps_a_copy_of_the_file_before_it(

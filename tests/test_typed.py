@@ -171,6 +171,16 @@ def test_doctor_counts_no_line_that_is_a_message_or_has_no_words(run: Run, store
     assert "typed" not in run("doctor").stdout
 
 
+def test_doctor_counts_the_words_of_a_command_and_neither_a_limit_nor_a_photos_name(
+    run: Run, store: Path
+) -> None:
+    harmless = ["/budget none", "/image cat.jpg", "/image 'my cat.jpg'", r"/image my\ cat.jpg"]
+    before(TOM, *harmless, f"/image cat.jpg {SECRET}")
+    assert "\ntyped\tlines 0, files /" in run("doctor", "--erased").stdout
+    before(MAYA, "/memories Lena", "/forget Lena", "/cloud Is Lena in?", "/image cat.jpg It's Lena")
+    assert "\ntyped\tlines 4, files /" in run("doctor", "--erased").stdout
+
+
 def test_a_vault_seals_the_files_of_all_users_and_gives_them_back(run: Run, store: Path) -> None:
     pytest.importorskip("nacl", reason="needs the extra vault")
     before(TOM, SECRET)

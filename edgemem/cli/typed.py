@@ -231,15 +231,19 @@ def forget_words(words: str | None, whose: Scope) -> int:
     return count
 
 
+_COMMAND = re.compile(r"""^(?:/image\s+(?:"[^"]*"|'[^']*'|(?:\\.|\S)+)|/budget\s.*|/\w+)""")
+
+
 def told_nowhere(memory: Memory) -> list[str]:
     """Returns the inputs of all histories whose words stand in no stored message as they are.
 
-    A command is one of these if it has words. They may name what was erased.
+    A command is one of these if it has words, which may name what was erased, as of "/memories
+    Lena" or of "/cloud Where is Lena?". The name of a photo and what /budget is given are none.
     """
     turns = memory.store.recent_turns(limit=None)
     said = "\n".join(spaced(turn.content) for turn in turns)
     lines = chain.from_iterable(map(_typed_lines, kept_files()))
-    words = ((line, re.sub(r"^/\w+", "", spaced(line)).strip()) for line in lines)
+    words = ((line, _COMMAND.sub("", spaced(line)).strip()) for line in lines)
     return [line for line, told in words if re.search(r"[^\W\d]", told) and told not in said]
 
 

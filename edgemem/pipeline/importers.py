@@ -34,6 +34,7 @@ from edgemem.pipeline.chat_exports import (
     said_by,
     without_marks,
 )
+from edgemem.pipeline.notices import is_notice, plain, written
 from edgemem.results import to_utc
 
 __all__ = ["BATCH_TURNS", "FORMS", "IMPORT_ID", "SHARES", "Demo", "Format", "batches"]
@@ -399,53 +400,6 @@ _NAMED = re.compile(r"(?P<name>[^:\n]{1,60}?):(?:\s+(?P<text>.*)|\s*$)", re.S)
 _UNDATED = re.compile(
     r"(?P<name>[^\W\d_][\w.'’()-]*(?: [\w.'’()-]+){0,3}):(?:\s+(?P<text>.*)|\s*$)"
 )
-# The first line of a notice by WhatsApp, known by its form or by WhatsApp's words in English,
-# German, Spanish, French, Italian, Portuguese and Dutch.
-_NOTICE = re.compile(
-    r"""<(?!/?[a-z][a-z0-9]*\s*/?>)[^<>]{2,99}>  # <Media omitted>, in any language; but not <br>
-    | (?:media|image|video|audio|gif|sticker|document|photo)\ omitted
-    | (?-i:null)  # of a message that is shown once
-    | [A-Z]{3,5}-\d{8}-WA\d{4,}\.\w{2,5}\ \([^()]{2,40}\)  # IMG-….jpg (file attached)
-    | .{1,200}\.\w{2,5}\ •\ .*  # Plan.pdf • 3 pages document omitted
-    | .{1,200}\.\w{2,5}\ \((?:file\ attached|Datei\ angehängt|archivo\ adjunto|fichier\ joint
-        |file\ allegato|arquivo\ anexado|ficheiro\ anexado|bestand\ bijgevoegd)\)
-    | (?:this\ message\ was\ deleted|you\ deleted\ this\ message
-        |diese\ nachricht\ wurde\ gelöscht|du\ hast\ diese\ nachricht\ gelöscht
-        |se\ eliminó\ este\ mensaje|este\ mensaje\ fue\ eliminado|eliminaste\ este\ mensaje
-        |ce\ message\ a\ été\ supprimé|vous\ avez\ supprimé\ ce\ message
-        |questo\ messaggio\ è\ stato\ eliminato|hai\ eliminato\ questo\ messaggio
-        |(?:essa|esta)\ mensagem\ foi\ apagada|você\ apagou\ esta\ mensagem
-        |dit\ bericht\ is\ verwijderd|u\ hebt\ dit\ bericht\ verwijderd
-        |missed\ (?:group\ )?(?:voice|video)\ call|verpasster\ (?:sprach|video)anruf
-        |(?:llamada|videollamada)\ perdida|appel\ (?:vocal|vidéo)\ manqué
-        |(?:chiamata|videochiamata)\ persa|(?:chamada|ligação)\ de\ (?:voz|vídeo)\ perdida
-        |gemiste\ (?:spraak|video)oproep)\.?
-    | (?:messages\ and\ calls\ are\ end-to-end\ encrypted
-        |nachrichten\ und\ anrufe\ sind\ ende-zu-ende-verschlüsselt
-        |los\ mensajes\ y\ las\ llamadas\ están\ cifrados\ de\ extremo\ a\ extremo
-        |les\ messages\ et\ les\ appels\ sont\ chiffrés\ de\ bout\ en\ bout
-        |i\ messaggi\ e\ le\ chiamate\ sono\ crittografati\ end-to-end
-        |as\ mensagens\ e\ (?:as\ )?(?:chamadas|ligações)\ são\ protegidas
-        |berichten\ en\ gesprekken\ zijn\ end-to-end\ versleuteld)\b.*""",
-    re.X | re.I,
-)
-_LATER_NOTICE = re.compile(
-    r"""this\ message\ was\ deleted\ by\ admin\b.{0,99}
-    | you\ deleted\ this\ message\ as\ admin
-    | diese\ nachricht\ wurde\ von\ admin\ .{1,99}\ gelöscht\.?
-    | waiting\ for\ this\ message(?:\.\ this\ may\ take\ a\ while)?\.?
-    | warten?\ auf\ diese\ nachricht\b.{0,99}""",
-    re.X | re.I,
-)
-_EDITED = re.compile(
-    r"<(?=[^<>]*\b(?:message|nachricht|mensaje|messaggio|mensagem|bericht)\b)"
-    r"[^<>]*\b(?:edited|bearbeitet|editó|editad[oa]|modificato|modifié|bewerkt)\b[^<>]*>",
-    re.I,
-)
-_MARK = "\u200e"
-"""iOS puts it before what WhatsApp itself says: `Name: <mark>image omitted`."""
-_OTHER_MARKS = re.compile(rf"(?<!: ){_MARK}(?!<)")
-_INVISIBLE = dict.fromkeys(map(ord, "\u200f\u202a\u202c\ufeff")) | {0x202F: " ", 0xA0: " "}
 
 
 def read_chat_log(path: str | Path, *, sure: bool = False) -> ChatLog:
@@ -463,7 +417,7 @@ def read_chat_log(path: str | Path, *, sure: bool = False) -> ChatLog:
     Raises InputError on a file without any head; unless sure, also on one that is rather a letter
     or a note.
     """
-    lines = _OTHER_MARKS.sub("", _read_text(path).translate(_INVISIBLE)).splitlines()
+    lines = plain(_read_text(path)).splitlines()
     heads = [_DATED.fullmatch(line) for line in lines]
     named_heads = (head for head in heads if head and _NAMED.fullmatch(head["rest"]))
     form = next(map(_form, named_heads), None)
@@ -483,8 +437,8 @@ def read_chat_log(path: str | Path, *, sure: bool = False) -> ChatLog:
             stray += 1
     messages, former = [], []
     for entry in entries:
-        if entry.name is not None and (before := _written(entry.lines)):
-            text = "" if _is_notice(entry.name, before) else without_marks(before)
+        if entry.name is not None and (before := written(entry.lines)):
+            text = "" if is_notice(entry.name, before) else without_marks(before)
             former.append((said_by(entry.name, before, entry.time), bool(text)))
             messages += [said_by(entry.name, text, entry.time)] if text else []
     if not messages:
@@ -505,13 +459,16 @@ def _is_prose(entries: Sequence[_Entry], stray: int) -> bool:
 
     stray: how many lines stand before the first of them.
     """
-    names = {(entry.name or "").casefold() for entry in entries}
-    if "user" in names and len(names & ROLES) > 1:
-        return False  # with a model, which says much in one message
-    heads = len(entries)
-    others = stray + sum(bool(line.strip()) for entry in entries for line in entry.lines[1:])
-    once = len(names) == heads
-    return stray >= heads or (once and heads > 2) or ((once or len(names) == 1) and others >= heads)
+    names, heads = {(entry.name or "").casefold() for entry in entries}, len(entries)
+    if names & _OF_MODELS or {"user", "model"} <= names:
+        return False  # a model says much in one message
+    others = [line.strip() for entry in entries for line in entry.lines[1:] if line.strip()]
+    least = heads - (stray == 1 and (heads == 1 or "---" in others))  # a letter, or front matter
+    once = len(names) == heads or (len(names) == 1 and stray > 0)
+    return stray > heads or (once and stray + len(others) > least)
+
+
+_OF_MODELS = ROLES - {"user", "model"} | {"you", "human", "chatgpt"}  # in no note before a colon
 
 
 class _Entry(NamedTuple):
@@ -524,32 +481,6 @@ class _Entry(NamedTuple):
 
 def _entry(named: re.Match[str], time: str | None) -> _Entry:
     return _Entry(named["name"].strip(), time, [named["text"] or ""])
-
-
-def _written(lines: Sequence[str]) -> str:
-    """The text of a message without WhatsApp's notices; "" if nothing is left.
-
-    The notice of a photo is the first line; the photo's caption follows in other lines.
-    """
-    first, rest = lines[0], "\n".join(lines[1:])
-    notice = first.startswith(_MARK) or _NOTICE.fullmatch(first.strip())
-    text = (rest if notice else f"{first}\n{rest}").strip()
-    before, bracket, last = text.rpartition("<")  # "… <This message was edited>", or a file of iOS
-    marked = before.endswith(_MARK) and last.endswith(">")
-    if len(last) < 100 and (marked or _EDITED.fullmatch(bracket + last)):
-        text = before
-    return text.replace(_MARK, "").strip()
-
-
-def _is_notice(name: str, text: str) -> bool:
-    """Whether a message is a notice that earlier versions read as a message.
-
-    A colon within quotation marks, as in `Ruth created group "Brandts: family"`, ends no name.
-    """
-    quotes = (('"', '"'), ("“", "”"), ("„", "“"), ("«", "»"))
-    cut = any((a in name.rpartition(b)[2] if a != b else name.count(a) % 2) and b in text
-              for a, b in quotes)  # fmt: skip
-    return cut or _LATER_NOTICE.fullmatch(text) is not None
 
 
 def _form(head: re.Match[str]) -> tuple[bool, bool]:

@@ -386,6 +386,10 @@ def generation(connection: sqlite3.Connection) -> int:
 # --- copies of the file -----------------------------------------------------------------------
 
 
+# Between the version and `.bak`. Digits alone may be the date of a copy that the user made.
+HALF_BACKUP = r"\.(?=\d*[a-f])[0-9a-f]{8}"
+
+
 def backup(path: Path, version: int, key: bytes | None) -> None:
     """Copy the file, through SQLite, to `<file>.v<version>.bak`; an encrypted one stays encrypted.
 
@@ -393,7 +397,7 @@ def backup(path: Path, version: int, key: bytes | None) -> None:
     """
     target = path.with_name(f"{path.name}.v{version}.bak")
     # Named `.bak` from the start, so that an erase also finds what a crash left half written.
-    partial = target.with_name(f"{path.name}.v{version}.{uuid.uuid4().hex[:8]}.bak")
+    partial = target.with_name(f"{path.name}.v{version}.a{uuid.uuid4().hex[:7]}.bak")
     try:
         for half in _half_backups(path):
             half.unlink(missing_ok=True)
@@ -418,19 +422,20 @@ def backup(path: Path, version: int, key: bytes | None) -> None:
 
 def _backups(path: Path, half: str) -> list[Path]:
     of_store = re.compile(re.escape(path.name) + rf"\.v\d+{half}\.bak(-journal|-wal|-shm)?")
-    return sorted(beside for beside in path.parent.iterdir() if of_store.fullmatch(beside.name))
+    beside = (file for file in path.parent.iterdir() if of_store.fullmatch(file.name))
+    return sorted(file for file in beside if file.is_file())
 
 
 def _half_backups(path: Path) -> list[Path]:
     """What a killed upgrade has left of its backup."""
-    return _backups(path, r"\.[0-9a-f]+")
+    return _backups(path, HALF_BACKUP)
 
 
 def copies(path: Path | None) -> list[Path]:
     """The backup copies beside a store, and what killed exports and upgrades have left there."""
     if path is None:
         return []
-    return [*_backups(path, r"(\.[0-9a-f]+)?"), *half_exports(path.parent)]
+    return [*_backups(path, f"({HALF_BACKUP})?"), *half_exports(path.parent)]
 
 
 def left_behind(path: Path | None) -> list[str]:

@@ -28,6 +28,7 @@ from edgemem.errors import ConfigError, InputError, StoreError, StoreLocked, Vau
 from edgemem.inputs import of_type
 from edgemem.store import images, schema
 from edgemem.store.database import (
+    HALF_BACKUP,
     PLAIN,
     generation,
     identity,
@@ -54,7 +55,7 @@ __all__ = [
 _CREATION_S = 60.0  # Argon2 takes a second or two on a fast machine
 _BLOCK = 1 << 20
 # What may lie beside a store: caches, their stamps, backup copies, and leftovers of any of these.
-_BESIDE = re.compile(r"\.(hnsw|metric)(\..*)?|\.v\d+(\.[0-9a-f]+)?\.bak(-\w+)?")
+_BESIDE = re.compile(rf"\.(hnsw|metric)(\..*)?|\.v\d+({HALF_BACKUP})?\.bak(-\w+)?")
 _threads_lock = threading.Lock()
 # The open stores of this process. SQLite's locks would not keep this process out of their files.
 OPEN: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -297,7 +298,7 @@ def _finish(file: Path) -> None:
         if found["state"] != "locked":
             for beside in list(file.parent.iterdir()):
                 rest = beside.name.removeprefix(file.name)
-                if rest != beside.name and _BESIDE.fullmatch(rest):
+                if rest != beside.name and _BESIDE.fullmatch(rest) and beside.is_file():
                     _shred(beside)
             for left in half_exports(file.parent):
                 _shred(left)
