@@ -244,6 +244,25 @@ def test_an_import_without_me_is_mended_by_a_second_one_with_me_and_again(
 
 
 @pytest.mark.usefixtures("home")
+def test_again_erases_no_turn_of_another_name(tmp_path: Path, run: Run) -> None:
+    group = [("2025-01-01 00:00", name, "Happy New Year!") for name in ("Anna", "Ben", "Carl")]
+    imported(run, tmp_path / "a.txt", [*group, ("2025-01-01 00:20", "Tom", "To you too")])
+    other = [("2025-01-01 00:00", "Tom", "Happy New Year!"), ("2025-01-01 00:10", "Cleo", "Thanks")]
+    row = imported(run, tmp_path / "b.txt", other, "--me", "Tom", "--again")
+    assert "erased" not in row["told"]
+    speakers = [row["metadata"].get("speaker") for row in listed(run)]
+    assert {"Anna", "Ben", "Carl"} <= {*speakers}
+
+
+@pytest.mark.usefixtures("home")
+def test_again_erases_no_turn_of_a_former_name_of_yours(tmp_path: Path, run: Run) -> None:
+    imported(run, tmp_path / "a.txt", CHAT)
+    row = imported(run, tmp_path / "b.txt", renamed(CHAT), "--me", "Tom Lee", "--again")
+    assert row["imported"] == 0 and "erased" not in row["told"]
+    assert "of Tom Lee stored as said by Tom; they stay so" in row["told"]
+
+
+@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("text", [log(CHAT), "Tom: Hi\nEva: Hello\n"], ids=["dated", "undated"])
 def test_again_brings_back_what_was_erased(tmp_path: Path, run: Run, text: str) -> None:
     file = tmp_path / "a.txt"
