@@ -287,7 +287,11 @@ def _recognised(
     """Returns what is known of each message of each conversation, and tells what is unexpected."""
     from edgemem.pipeline import reimport
 
-    said = [one for seed, log in conversations for one in _said(log, seed=seed, me=me)]
+    said = [
+        one._replace(chat=chat)
+        for chat, (seed, log) in enumerate(conversations)
+        for one in _said(log, seed=seed, me=me)
+    ]
     is_erased = reimport.erased_before(memory, scope)
 
     def find() -> list[Found]:
