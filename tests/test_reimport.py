@@ -361,6 +361,16 @@ def test_no_message_of_another_chat_is_taken_for_one_of_few_that_are_stored_or_e
     assert all(one.turn is None and not one.erased for one in found)
 
 
+@pytest.mark.usefixtures("home")
+def test_a_changed_export_of_few_texts_is_stored_again_and_the_import_says_so(
+    tmp_path: Path, run: Run
+) -> None:
+    imported(run, tmp_path / "a.txt", CHAT[:4])
+    row = imported(run, tmp_path / "b.txt", CHAT[1:4])
+    assert row["imported"] == 3 and "3 turns stored although the same was said" in row["told"]
+    assert imported(run, tmp_path / "c.txt", CHAT[1:4])["imported"] == 0
+
+
 # -- other chats -------------------------------------------------------------------------------
 
 

@@ -329,6 +329,11 @@ def _recognised(
             f"{path}: {ui.plural(gone, 'turn')} left out that you erased. With --again they come "
             "back."
         )
+    if doubtful := sum(one.doubtful for one in found):
+        ui.note(
+            f"{path}: {ui.plural(doubtful, 'turn')} stored although the same was said in the same "
+            "minute: too few turns tell whether this is the same chat."
+        )
     if ahead := {one.ahead_min for one in found if one.ahead_min}:
         hours = " or ".join(f"{minutes / 60:+g}" for minutes in sorted(ahead))
         ui.note(

@@ -83,12 +83,14 @@ class Found(NamedTuple):
 
     import_id: of the stored turn, or the one to store it by. turn: the stored turn. erased: whether
     it was erased. ahead_min: how far its time is ahead of that in the earlier import.
+    doubtful: whether it is new only because too few others tell that its chat is stored.
     """
 
     import_id: str
     turn: Imported | None = None
     erased: bool = False
     ahead_min: int = 0
+    doubtful: bool = False
 
 
 def imported_turns(memory: Memory, scope: Mapping[str, Any]) -> list[Imported]:
@@ -178,6 +180,7 @@ class _Search:
                 speakers.add((said[n].role, said[n].name))
         self.known: dict[int, Found] = {}
         self.taken: set[str] = set()
+        self.doubtful: set[int] = set()
         self.places: dict[Key, int] = {}
 
     def by_former_ids(self) -> None:
@@ -229,6 +232,8 @@ class _Search:
                     gone[n] = id
         hits = mine if ahead_min else mine | others
         if not self._is_there(chat, hits, gone, ahead_min, mine):
+            if ahead_min == 0 and len(mine) + len(gone) >= HALF * len(chat):
+                self.doubtful.update(mine, gone)
             self.taken.difference_update(gone.values())
             self.places.clear()
             return
@@ -288,8 +293,8 @@ class _Search:
 
     def by_ids_before(self, chat: Sequence[int]) -> None:
         """Take the erased ids that depend on what was said before, as it was then."""
+        ahead = next((self.known[n].ahead_min for n in chat if n in self.known), 0)
         for n, ids in self._ids_before(chat).items():
-            ahead = next((self.known[m].ahead_min for m in chat if m in self.known), 0)
             self._take_erased(n, ids, ahead)
 
     def _take_erased(self, n: int, ids: Sequence[str], ahead_min: int = 0) -> None:
@@ -397,7 +402,7 @@ class _Search:
                     if (few or found is not None) and n in self.opening:
                         key = self.said[n].former_ids[-1]
                     ids = (id for id in self._ids(key) if not self.is_erased(id))
-                    found = Found(next(ids), ahead_min=ahead)
+                    found = Found(next(ids), ahead_min=ahead, doubtful=n in self.doubtful)
                     self.taken.add(found.import_id)
                 results.append(found)
         return results
