@@ -390,6 +390,18 @@ def test_messages_sent_on_to_another_chat_move_no_times_and_are_stored(
 
 
 @pytest.mark.usefixtures("home")
+def test_a_later_message_of_a_known_chat_is_not_taken_for_one_of_another_chat(
+    tmp_path: Path, run: Run
+) -> None:
+    days = [(f"2024-08-{day} 12:00", "Tom", f"Day {day}") for day in range(10, 20)]
+    same: Line = ("2024-09-01 09:00", "Tom", "ok")
+    imported(run, tmp_path / "a.txt", [("2024-05-01 10:00", "Ruth", "Hi"), same])
+    imported(run, tmp_path / "b.txt", CHAT)
+    row = imported(run, tmp_path / "c.txt", [*CHAT[1:], *days, same])
+    assert (row["imported"], row["skipped"]) == (11, len(CHAT) - 1)
+
+
+@pytest.mark.usefixtures("home")
 def test_one_of_a_files_conversations_gets_no_times_of_another(tmp_path: Path) -> None:
     def said(lines: Sequence[Line], chat: int) -> list[Said]:
         return [

@@ -18,7 +18,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import count, groupby
+from itertools import accumulate, count, groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgemem.inputs import time_of
@@ -45,6 +45,7 @@ HALF = 0.5
 """Least share of a conversation's messages that are there, in the time span of those."""
 _RUN = 0.2  # least share of the turns stored one after another that a conversation has
 _ZONE_STEP_MIN, _DAY_MIN = 15, 24 * 60  # zones differ by multiples of the first
+_NEAR = 6  # messages in a row, of which HALF must be there
 _RARE = 3  # a text that is stored more often says little about times
 _SAMPLE = 40  # messages by which a shift is found if only erased ones are known
 
@@ -223,6 +224,7 @@ class _Search:
         if ahead_min and self.turns and not mine:
             return
         others = self._matches(left, lambda n: self._key(n, ahead_min), own=False, but=mine)
+        others = self._renamed(others)
         gone: dict[int, str] = {}
         for n in left:
             if n not in mine and n not in others:
@@ -230,15 +232,22 @@ class _Search:
                 if self.is_erased(id):
                     self.taken.add(id)
                     gone[n] = id
+        sure = self._dense(chat, {*mine, *others, *gone, *(n for n in chat if n in self.known)})
+        if stray := {id for n, id in gone.items() if n not in sure}:
+            self.taken -= stray
+            self.places.clear()
+        alike = {*mine, *gone}
+        mine, others = ({n: t for n, t in of.items() if n in sure} for of in (mine, others))
+        gone = {n: id for n, id in gone.items() if n in sure}
         hits = mine if ahead_min else mine | others
-        if not self._is_there(chat, hits, gone, ahead_min, mine):
-            if ahead_min == 0 and len(mine) + len(gone) >= HALF * len(chat):
-                self.doubtful.update(mine, gone)
+        if not self._is_there(chat, hits, gone, ahead_min, mine | ({} if ahead_min else others)):
+            if ahead_min == 0 and len(alike) >= HALF * len(chat):
+                self.doubtful |= alike
             self.taken.difference_update(gone.values())
             self.places.clear()
             return
         self._take_all(mine, ahead_min)
-        self._take_all(self._renamed(others), ahead_min)
+        self._take_all(others, ahead_min)
         for n, id in gone.items():
             self.known[n] = Found(id, erased=True, ahead_min=ahead_min)
 
@@ -260,7 +269,8 @@ class _Search:
     ) -> bool:
         """Whether a conversation is one of which the store has, or had, enough.
 
-        hits: turns for its messages. gone: erased ones. mine: those of the same speaker.
+        hits: turns for its messages. gone: erased ones. mine: those of the same speaker,
+        also under a former name.
         """
         known = [n for n in chat if n in self.known]
         found = {*hits, *gone}
@@ -287,6 +297,21 @@ class _Search:
                 first, last = min(first, begin), max(last, end)
         span = [n for n in chat if (m := self.minutes[n]) is not None and first <= m <= last]
         return bool(at) and len(there.intersection(span)) >= HALF * len(span)
+
+    def _dense(self, chat: Sequence[int], there: Collection[int]) -> set[int]:
+        """Those that stand among others: HALF of the messages just before or after are there.
+
+        A single one far from all others is most likely of another chat.
+        """
+        size = min(_NEAR, len(chat))
+        sums = [0, *accumulate(n in there for n in chat)]
+        full = [sums[at + size] - sums[at] >= HALF * size for at in range(len(chat) - size + 1)]
+        return {
+            n
+            for at, n in enumerate(chat)
+            if n in there
+            and any(full[start] for start in (at, at - size + 1) if 0 <= start < len(full))
+        }
 
     def _speakers(self, chat: Sequence[int]) -> int:
         return len({(self.said[n].role, self.said[n].name) for n in chat})
