@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from memorykit import quick
 
 from edgemem import Memory
+from edgemem.pipeline import reimport
 from edgemem.pipeline.importers import import_ids, read_chat_log
 from edgemem.pipeline.reimport import Found, Imported, Said, recognised
 
@@ -29,6 +30,13 @@ CHAT: list[Line] = [
     ("2024-06-01 07:15", "Eva", "ok"),
     ("2024-06-03 12:00", "Tom", "I start at the bakery on Monday."),
     ("2024-06-04 08:00", "Eva", "Good luck!"),
+    ("2024-06-05 19:00", "Tom", "The oven is hot."),
+    ("2024-06-05 19:02", "Eva", "Wear gloves."),
+    ("2024-06-06 06:00", "Tom", "The rye came out well."),
+    ("2024-06-06 06:10", "Eva", "Keep me a loaf."),
+    ("2024-06-09 17:00", "Tom", "I have two left."),
+    ("2024-06-09 17:05", "Eva", "I fetch them at six."),
+    ("2024-06-09 17:05", "Tom", "The back door is open."),
 ]
 NEWS: Line = ("2024-07-01 10:00", "Tom", "I like it there.")
 
@@ -102,10 +110,11 @@ def test_what_was_erased_stays_erased_when_a_newer_export_comes(
 def test_an_export_of_another_zone_stays_erased_when_all_of_it_was(
     tmp_path: Path, run: Run
 ) -> None:
-    imported(run, tmp_path / "a.txt", CHAT)
+    more = [(f"2024-08-{day} 12:00", "Eva", f"Day {day}") for day in range(10, 20)]
+    imported(run, tmp_path / "a.txt", [*CHAT, *more])
     run("erase", "--all", "--yes")
-    row = imported(run, tmp_path / "b.txt", later(CHAT, 330))
-    assert row["imported"] == 0 and "8 turns left out that you erased" in row["told"]
+    row = imported(run, tmp_path / "b.txt", later([*CHAT, *more], 330))
+    assert row["imported"] == 0 and "25 turns left out that you erased" in row["told"]
 
 
 @pytest.mark.usefixtures("home")
@@ -125,10 +134,11 @@ def test_news_of_an_export_from_another_zone_get_the_times_of_the_zone_before(
 def test_a_zone_with_another_summer_time_is_recognised_on_both_sides_of_it(
     tmp_path: Path, run: Run
 ) -> None:
-    chat = [(f"2024-{n + 1:02}-10 10:0{n % 7}", "Tom", f"Letter {n}") for n in range(12)]
-    abroad = [later([line], 330 if 3 <= n < 10 else 270)[0] for n, line in enumerate(chat)]
+    days = [(month, day) for month in range(1, 13) for day in (10, 20)]
+    chat = [(f"2024-{m:02}-{d} 10:0{m % 7}", "Tom", f"Letter {m} {d}") for m, d in days]
+    abroad = [later([line], 330 if 4 <= int(line[0][5:7]) < 11 else 270)[0] for line in chat]
     imported(run, tmp_path / "a.txt", chat)
-    assert imported(run, tmp_path / "b.txt", abroad)["skipped"] == 12
+    assert imported(run, tmp_path / "b.txt", abroad)["skipped"] == 24
 
 
 @pytest.mark.usefixtures("home")
@@ -136,9 +146,9 @@ def test_equal_messages_of_one_minute_are_all_stored_and_one_more_is_new(
     tmp_path: Path, run: Run
 ) -> None:
     file = tmp_path / "a.txt"
-    assert imported(run, file, CHAT)["imported"] == 8
+    assert imported(run, file, CHAT)["imported"] == len(CHAT)
     row = imported(run, file, [*CHAT[:6], CHAT[5], *CHAT[6:]])
-    assert (row["imported"], row["skipped"]) == (1, 8)
+    assert (row["imported"], row["skipped"]) == (1, len(CHAT))
 
 
 @pytest.mark.usefixtures("home")
@@ -232,15 +242,34 @@ def test_an_import_without_me_is_mended_by_a_second_one_with_me_and_again(
     imported(run, file, CHAT)
     row = imported(run, file, CHAT, "--me", "Eva")
     assert row["imported"] == 0
-    assert "4 turns stored as said by Eva, from an import without --me. The same" in row["told"]
+    assert "7 turns stored as said by Eva, from an import without --me. The same" in row["told"]
     row = imported(run, file, CHAT, "--me", "Eva", "--again")
-    assert (row["imported"], row["skipped"]) == (4, 4)
-    assert "4 turns of Eva erased, to be stored as yours" in row["told"]
+    assert (row["imported"], row["skipped"]) == (7, 8)
+    assert "7 turns of Eva erased, to be stored as yours" in row["told"]
     speakers = [row["metadata"].get("speaker") for row in listed(run)]
-    assert speakers.count("Tom") == 4 and speakers.count(None) == 4
+    assert speakers.count("Tom") == 8 and speakers.count(None) == 7
     for option in ((), ("--again",)):
         row = imported(run, file, CHAT, "--me", "Eva", *option)
-        assert (row["imported"], row["skipped"]) == (0, 8) and "erased" not in row["told"]
+        assert (row["imported"], row["skipped"]) == (0, len(CHAT)) and "erased" not in row["told"]
+
+
+@pytest.mark.usefixtures("home")
+def test_again_erases_no_turn_of_another_name(tmp_path: Path, run: Run) -> None:
+    group = [("2025-01-01 00:00", name, "Happy New Year!") for name in ("Anna", "Ben", "Carl")]
+    imported(run, tmp_path / "a.txt", [*group, ("2025-01-01 00:20", "Tom", "To you too")])
+    other = [("2025-01-01 00:00", "Tom", "Happy New Year!"), ("2025-01-01 00:10", "Cleo", "Thanks")]
+    row = imported(run, tmp_path / "b.txt", other, "--me", "Tom", "--again")
+    assert "erased" not in row["told"]
+    speakers = [row["metadata"].get("speaker") for row in listed(run)]
+    assert {"Anna", "Ben", "Carl"} <= {*speakers}
+
+
+@pytest.mark.usefixtures("home")
+def test_again_erases_no_turn_of_a_former_name_of_yours(tmp_path: Path, run: Run) -> None:
+    imported(run, tmp_path / "a.txt", CHAT)
+    row = imported(run, tmp_path / "b.txt", renamed(CHAT), "--me", "Tom Lee", "--again")
+    assert row["imported"] == 0 and "erased" not in row["told"]
+    assert "of Tom Lee stored as said by Tom; they stay so" in row["told"]
 
 
 @pytest.mark.usefixtures("home")
@@ -297,17 +326,131 @@ def stored(said: Sequence[Said], found: Sequence[Found]) -> list[Imported]:
     ]  # fmt: skip
 
 
+BEFORE = [
+    (0, "Tom", "One"), (0, "Eva", "Two"), (0, "Tom", "Three"), (0, "Eva", "Four"),
+    (0, "Tom", "Five"),
+]  # fmt: skip
+
+
 @given(st.lists(said_at, max_size=12), st.data())
 def test_no_deletion_by_senders_doubles_a_message_or_brings_an_erased_one_back(
     chat: list[tuple[int, str, str]], data: st.DataObject
 ) -> None:
-    first = as_said(chat, {})
+    first = as_said([*BEFORE, *chat], {})
     found = recognised(first, [], lambda id: False)
     turns = stored(first, found)
-    assert len({turn.import_id for turn in turns}) == len(chat)
-    gone = {turn.import_id for turn in turns if data.draw(st.booleans())}
+    assert len({turn.import_id for turn in turns}) == len(first)
+    opening = {turn.text for turn in turns[:5]}
+    gone = {t.import_id for t in turns if t.text not in opening and data.draw(st.booleans())}
     kept = [turn for turn in turns if turn.import_id not in gone]
     left = [line for line in chat if data.draw(st.integers(0, 4))]
-    again = recognised(as_said(left, {}), kept, gone.__contains__)
+    again = recognised(as_said([*BEFORE, *left], {}), kept, gone.__contains__)
     assert all(one.turn is not None or one.erased for one in again)
-    assert len({one.import_id for one in again}) == len(left)
+    assert len({one.import_id for one in again}) == len(left) + len(BEFORE)
+
+
+@given(st.lists(said_at, max_size=12), st.lists(said_at, max_size=12), st.data())
+def test_no_message_of_another_chat_is_taken_for_one_of_few_that_are_stored_or_erased(
+    chat: list[tuple[int, str, str]], other: list[tuple[int, str, str]], data: st.DataObject
+) -> None:
+    first = as_said(chat, {})
+    turns = stored(first, recognised(first, [], lambda id: False))
+    gone = {turn.import_id for turn in turns if data.draw(st.booleans())}
+    kept = [turn for turn in turns if turn.import_id not in gone]
+    found = recognised(as_said([(0, "Ruth", "Hi"), *other], {}), kept, gone.__contains__)
+    assert all(one.turn is None and not one.erased for one in found)
+
+
+@pytest.mark.usefixtures("home")
+def test_a_changed_export_of_few_texts_is_stored_again_and_the_import_says_so(
+    tmp_path: Path, run: Run
+) -> None:
+    imported(run, tmp_path / "a.txt", CHAT[:4])
+    row = imported(run, tmp_path / "b.txt", CHAT[1:4])
+    assert row["imported"] == 3 and "3 turns stored although the same was said" in row["told"]
+    assert imported(run, tmp_path / "c.txt", CHAT[1:4])["imported"] == 0
+
+
+# -- other chats -------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("home")
+def test_messages_sent_on_to_another_chat_move_no_times_and_are_stored(
+    tmp_path: Path, run: Run
+) -> None:
+    sent_on = [(time, "Eva", text) for time, _, text in later(CHAT, 180)]
+    ben = [
+        ("2024-05-02 12:30", "Ben", "Hi"),
+        *((f"2024-07-{d} 12:00", "Ben", f"Day {d}") for d in (10, 11)),
+    ]
+    imported(run, tmp_path / "a.txt", CHAT, "--me", "Eva")
+    lines = sorted([*sent_on, *ben])
+    row = imported(run, tmp_path / "b.txt", lines, "--me", "Eva")
+    assert row["imported"] == len(lines) and "its times differ" not in row["told"]
+
+
+@pytest.mark.usefixtures("home")
+def test_a_later_message_of_a_known_chat_is_not_taken_for_one_of_another_chat(
+    tmp_path: Path, run: Run
+) -> None:
+    days = [(f"2024-08-{day} 12:00", "Tom", f"Day {day}") for day in range(10, 20)]
+    same: Line = ("2024-09-01 09:00", "Tom", "ok")
+    imported(run, tmp_path / "a.txt", [("2024-05-01 10:00", "Ruth", "Hi"), same])
+    imported(run, tmp_path / "b.txt", CHAT)
+    row = imported(run, tmp_path / "c.txt", [*CHAT[1:], *days, same])
+    assert (row["imported"], row["skipped"]) == (11, len(CHAT) - 1)
+
+
+@pytest.mark.usefixtures("home")
+def test_one_of_a_files_conversations_gets_no_times_of_another(tmp_path: Path) -> None:
+    def said(lines: Sequence[Line], chat: int) -> list[Said]:
+        return [
+            Said("user", name, time, text, [json.dumps([chat, *lines[: n + 1]])] * 2, chat=chat)
+            for n, (time, name, text) in enumerate(lines)
+        ]
+
+    first = said(CHAT, 0)
+    turns = stored(first, recognised(first, [], lambda id: False))
+    found = recognised([*said(later(CHAT, 330), 0), *said([NEWS], 1)], turns, lambda id: False)
+    assert [one.ahead_min for one in found] == [330] * len(CHAT) + [0]
+
+
+@pytest.mark.usefixtures("home")
+def test_what_was_erased_from_one_chat_is_stored_from_another(tmp_path: Path, run: Run) -> None:
+    def chat(name: str, text: str) -> list[Line]:
+        first = ("2024-03-01 09:00", name, text)
+        return [first, ("2024-03-01 09:01", "Tom", "Yes"), ("2024-03-01 09:05", name, "Good luck")]
+
+    imported(run, tmp_path / "a.txt", chat("Anna", "Is it on Monday?"), "--me", "Tom")
+    run("erase", "--all", "--yes")
+    other = chat("Ben", "Shall I book the flat?")
+    assert imported(run, tmp_path / "b.txt", other, "--me", "Tom")["imported"] == 3
+
+
+@pytest.mark.usefixtures("home")
+def test_a_stopped_import_goes_on_where_it_stopped_in_a_store_of_other_chats(
+    tmp_path: Path, run: Run
+) -> None:
+    lines = [*CHAT, *((f"2024-08-{d} 12:00", "Eva", f"Day {d}") for d in range(10, 30))]
+    imported(run, tmp_path / "c.txt", [("2020-01-01 09:00", "Eva", "Hi"), NEWS], "--me", "Eva")
+    for count, new in ((2, 2), (9, 7), (len(lines), len(lines) - 9)):
+        row = imported(run, tmp_path / "a.txt", lines[:count], "--me", "Eva")
+        assert (row["imported"], row["skipped"]) == (new, count - new)
+
+
+def test_the_ids_of_equal_messages_of_one_minute_are_made_once_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = 0
+    make = reimport._import_id
+
+    def counted(key: reimport.Key, place: int) -> str:
+        nonlocal made
+        made += 1
+        return make(key, place)
+
+    monkeypatch.setattr(reimport, "_import_id", counted)
+    said = as_said([*BEFORE, *[(1, "Tom", "ok")] * 400], {})
+    turns = stored(said, recognised(said, [], lambda id: False))
+    again = recognised(said, turns, lambda id: False)
+    assert all(one.turn is not None for one in again) and made < 20_000

@@ -287,31 +287,52 @@ def _recognised(
     """Returns what is known of each message of each conversation, and tells what is unexpected."""
     from edgemem.pipeline import reimport
 
-    said = [one for seed, log in conversations for one in _said(log, seed=seed, me=me)]
+    said = [
+        one._replace(chat=chat)
+        for chat, (seed, log) in enumerate(conversations)
+        for one in _said(log, seed=seed, me=me)
+    ]
     is_erased = reimport.erased_before(memory, scope)
-    found = reimport.recognised(
-        said, reimport.imported_turns(memory, scope), is_erased, again=again
-    )
+
+    def find() -> list[Found]:
+        turns = reimport.imported_turns(memory, scope)
+        return reimport.recognised(said, turns, is_erased, again=again)
+
+    found = find()
     named = {
         one.turn.id: one.turn.name
         for of, one in zip(said, found, strict=True)
         if of.is_user and one.turn is not None and one.turn.name is not None
     }
-    if named and again:
+    # A turn of another name may be somebody else's, so it is never erased here.
+    mine = [id for id, name in named.items() if _is_called({"name": name}, me)]
+    others = {id: name for id, name in named.items() if id not in mine}
+    if mine and again:
         with ui.working("Erasing …"):
-            reimport.erase_turns(memory, list(named))
-        ui.note(f"{path}: {ui.plural(len(named), 'turn')} of {me} erased, to be stored as yours.")
-        return _recognised(memory, path, conversations, scope, me, again=again)
-    if named:
+            reimport.erase_turns(memory, mine)
+        ui.note(f"{path}: {ui.plural(len(mine), 'turn')} of {me} erased, to be stored as yours.")
+        is_erased = reimport.erased_before(memory, scope)
+        found = find()
+    elif mine:
         ui.note(
-            f"{path}: {ui.plural(len(named), 'turn')} stored as said by "
-            f"{_listed(set(filter(None, named.values())))}, from an import without --me. The same "
-            "command with --again stores them as yours."
+            f"{path}: {ui.plural(len(mine), 'turn')} stored as said by {me}, from an import "
+            "without --me. The same command with --again stores them as yours."
+        )
+    if others:
+        ui.note(
+            f"{path}: {ui.plural(len(others), 'turn')} of {me} stored as said by "
+            f"{_listed(set(others.values()))}; they stay so. If that is you, erase them, and "
+            "import again with --again."
         )
     if gone := sum(one.erased for one in found):
         ui.note(
             f"{path}: {ui.plural(gone, 'turn')} left out that you erased. With --again they come "
             "back."
+        )
+    if doubtful := sum(one.doubtful for one in found):
+        ui.note(
+            f"{path}: {ui.plural(doubtful, 'turn')} stored although the same was said in the same "
+            "minute: too few turns tell whether this is the same chat."
         )
     if ahead := {one.ahead_min for one in found if one.ahead_min}:
         hours = " or ".join(f"{minutes / 60:+g}" for minutes in sorted(ahead))
