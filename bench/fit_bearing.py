@@ -6,7 +6,7 @@ A logistic regression learns the requests for advice of models/chats: of all sen
 user said before, those whose words the ideal reply needs, and of OTHERS constraints of other people
 none. Each file's requests are scored by the weights of the others. Printed: for how many the
 likeliest sentence is right, the same of those from a probability on, and for how many one of three
-constraints of other people reaches it. --write stores the weights of all files. Two minutes.
+constraints of other people reaches it. --write stores the weights of all files. Some minutes.
 """
 
 from __future__ import annotations

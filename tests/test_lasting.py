@@ -1,14 +1,12 @@
 """Which memories last: what somebody must avoid, who somebody is, how somebody lives."""
 
 import numpy as np
-import pytest
 from memorykit import quick
 
-from bench import fit_bearing, fit_lasting
-from edgemem.pipeline.bearing import bearing, foremost
+from bench import fit_lasting
 from edgemem.pipeline.lasting import KINDS, lasting
 from edgemem.pipeline.recall import overview
-from edgemem.results import Evidence, Scope
+from edgemem.results import Scope
 
 
 def test_what_lasts_is_told_apart_by_kind(embedder):
@@ -55,62 +53,6 @@ def test_another_embedder_finds_nothing_that_lasts():
     with quick() as memory:
         memory.add("I'm allergic to hazelnuts.", user_id="ana", infer=False)
         assert lasting(memory, Scope(user_id="ana"), "constraint") == []
-
-
-@pytest.mark.parametrize(
-    ("asks", "whose"),
-    [
-        ("What should I have for breakfast?", {0}),
-        ("What should I cook for Maisie tonight?", {0, 1}),
-        ("What should I cook for my elder daughter?", {0, 1, 3}),
-    ],
-)
-def test_advice_is_shown_what_another_must_avoid_only_if_it_is_for_them(embedder, asks, whose):
-    """Advice on porridge listed what four patients must avoid."""
-    said = (
-        "I can't eat any dairy, it gives me terrible cramps.",
-        "Maisie has gone vegetarian, she must not eat meat.",
-        "Dermot the builder is allergic to nuts, he must not eat them.",
-        "My elder daughter is Maisie.",
-    )
-    with quick(embedder=embedder) as memory:
-        for text in said[:3] if 3 not in whose else said:
-            memory.add(text, user_id="ana", infer=False)
-        hits = [hit for hit in memory.search(asks, user_id="ana") if 3 in whose]
-        found = bearing(memory, Scope(user_id="ana"), asks, hits[:1], most=5, advice=True)
-    assert {said.index(evidence.text) for evidence in found} == whose
-
-
-@pytest.mark.parametrize(
-    ("asks", "found"),
-    [
-        (
-            "Is a quiche a good idea for Odette?",
-            ("Odette is coeliac, she eats no flour.",),
-        ),
-        ("How do I get a stain out of wool?", ()),
-    ],
-)
-def test_advice_begins_with_the_sentences_that_probably_bear_on_it(embedder, asks, found):
-    said = "We painted the fence. Odette is coeliac, she eats no flour.", "Should I buy a new bike?"
-    with quick(embedder=embedder) as memory:
-        shown = [Evidence(text, None, "User") for text in said]
-        other = Evidence("I am allergic to eggs, so no quiche for me.", None, "Ruth")
-        assert foremost(memory, asks, [*shown, other]) == found
-
-
-def test_what_was_told_longer_ago_keeps_its_order_at_the_beginning_of_an_advice(embedder):
-    said = "I can't eat any dairy.", "I am allergic to nuts."
-    with quick(embedder=embedder) as memory:
-        shown = [Evidence(text, None, "User") for text in said]
-        for order in (shown, shown[::-1]):
-            told = tuple(e.text for e in order)
-            assert foremost(memory, "What can I eat for breakfast?", order) == told
-
-
-def test_the_sentences_that_a_reply_needs_are_learned_by_their_quotes():
-    asked = next(fit_bearing.requests())
-    assert len(asked.told) == len(asked.needed) and asked.needed.any() and not asked.needed.all()
 
 
 def test_every_labelled_fact_has_a_kind_or_none():
