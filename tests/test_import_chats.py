@@ -591,23 +591,6 @@ def test_a_log_whose_order_of_day_and_month_is_settled_later_is_imported_once(
 
 
 @pytest.mark.usefixtures("home")
-def test_a_log_with_the_ids_of_an_earlier_version_is_known(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = "25/01/24, 10:00 - Ana: hi\n26/01/24, 10:05 - Bo: hello\n"
-    file = saved(tmp_path / "_chat.txt", text)
-    now = importers.import_ids
-    with monkeypatch.context() as patch:
-        patch.setattr(importers, "import_ids", lambda m, *, seed, **_: now(m, seed=seed))
-        run("import", "--no-infer", str(file))
-    first, *_ = run("list").stdout.splitlines()
-    run("erase", first.split("\t")[0], "--yes")
-    saved(file, f"{text}27/01/24, 10:00 - Bo: ok\n")
-    again = run("import", "--no-infer", str(file)).stderr
-    assert "1 turn imported, 1 were there already" in again and "1 turn left out" in again
-
-
-@pytest.mark.usefixtures("home")
 def test_whoever_is_me_becomes_the_user(tmp_path: Path, run: Run) -> None:
     file = saved(tmp_path / "log.txt", "Mara: I sail.\nTom Lee: I row.\n")
     assert "said by Mara, Tom Lee. With --me" in run("import", "--no-infer", str(file)).stderr

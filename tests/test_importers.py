@@ -344,17 +344,6 @@ def test_ids_depend_on_the_seed_and_on_everything_before() -> None:
     assert import_ids([hi, bye], seed="")[1] != import_ids([bye, bye], seed="")[1]
 
 
-def test_ids_stay_if_a_later_line_settles_which_number_is_the_month(tmp_path: Path) -> None:
-    text = "5/1/24, 10:00 - Ada: a\n5/2/24, 10:05 - Bo: b\n"
-    logs = [
-        read_chat_log(write(tmp_path / "log.txt", log)).messages
-        for log in (text, f"{text}5/13/24, 9:00 - Ada: c\n")
-    ]
-    assert logs[0][0]["timestamp"] != logs[1][0]["timestamp"]
-    short, long = (import_ids(log, seed="", either_order=True) for log in logs)
-    assert long[:2] == short and len(set(long)) == 3
-
-
 @given(message_lists, st.booleans())
 def test_batches_hold_every_message_once_in_order(messages: list[Any], infer: bool) -> None:
     with patch("edgemem.pipeline.importers.BATCH_TURNS", 5):

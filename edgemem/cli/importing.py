@@ -256,10 +256,7 @@ def _conversations(path: str, shape: str, *, sure: bool) -> list[tuple[str, Chat
             if gallery
             else importers.read_locomo(path)
         )
-        return [
-            (name, ChatLog(messages, True, 0, [(message, True) for message in messages]))
-            for name, messages in samples
-        ]
+        return [(name, ChatLog(messages, True, 0)) for name, messages in samples]
     plain = shape == "chat"
     read = importers.read_conversations
     logs = [importers.read_chat_log(path, sure=sure)] if plain else read(path, shape)
@@ -271,7 +268,7 @@ def _conversations(path: str, shape: str, *, sure: bool) -> list[tuple[str, Chat
     logs.sort(key=lambda log: (log.messages or [{}])[0].get("timestamp") or "")
     # Logs without times may begin alike ("hi"), so only their whole texts differ for sure.
     return [
-        ("" if log.dated else "\n".join(m["content"] for m, _ in log.former), log) for log in logs
+        ("" if log.dated else "\n".join(m["content"] for m in log.messages), log) for log in logs
     ]
 
 
@@ -329,11 +326,6 @@ def _recognised(
             f"{path}: {ui.plural(gone, 'turn')} left out that you erased. With --again they come "
             "back."
         )
-    if doubtful := sum(one.doubtful for one in found):
-        ui.note(
-            f"{path}: {ui.plural(doubtful, 'turn')} stored although the same was said in the same "
-            "minute: too few turns tell whether this is the same chat."
-        )
     if ahead := {one.ahead_min for one in found if one.ahead_min}:
         hours = " or ".join(f"{minutes / 60:+g}" for minutes in sorted(ahead))
         ui.note(
@@ -348,14 +340,12 @@ def _said(log: ChatLog, *, seed: str, me: str | None) -> Iterator[Said]:
     """Yields the messages of a conversation as `reimport` takes them."""
     from edgemem.pipeline.reimport import Said
 
-    before = [message for message, _ in log.former]
-    former = [importers.import_ids(before, seed=seed, either_order=way) for way in (False, True)]
-    ids = (ids for (_, kept), *ids in zip(log.former, *former, strict=True) if kept)
-    for message, its in zip(log.messages, ids, strict=True):
+    ids = importers.import_ids(log.messages, seed=seed)
+    for message, id in zip(log.messages, ids, strict=True):
         # With a seed, messages have no times, or those that an importer made up.
         time = None if seed else message.get("timestamp")
         told = message["role"], message.get("name"), time, message["content"]
-        yield Said(*told, its, is_user=_is_called(message, me))
+        yield Said(*told, id, is_user=_is_called(message, me))
 
 
 def _marked(

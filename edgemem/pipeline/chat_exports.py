@@ -33,14 +33,12 @@ class ChatLog:
     """One conversation.
 
     dated: whether its messages have times. left_out: how many notices, omitted media, and lines or
-    messages without words or a speaker were dropped. former: the messages as earlier versions read
-    them, of which their former ids are made, and whether each is still one of `messages`.
+    messages without words or a speaker were dropped.
     """
 
     messages: list[dict[str, Any]]
     dated: bool
     left_out: int
-    former: list[tuple[dict[str, Any], bool]]
 
 
 @dataclass(frozen=True)
@@ -117,23 +115,18 @@ def _log(said: Sequence[_Said], row: Mapping[str, Any], where: str) -> ChatLog:
     about = {"conversation": _storable(title)[:_TITLE_CHARS]} if isinstance(title, str) else {}
     time = _time(row.get("create_time") or row.get("created_at"), where)
     messages: list[dict[str, Any]] = []
-    former: list[tuple[dict[str, Any], bool]] = []
     for one in said:
         time = _time(one.time, where) or time
-        before, name = _storable(one.text).strip(), one.name
-        if one.role not in ("user", "assistant") or not before:
+        text, name = without_marks(_storable(one.text)), one.name
+        if one.role not in ("user", "assistant") or not text:
             continue
         # A model with a name would be taken for a person.
         named = isinstance(name, str) and name.strip() and one.role == "user"
         speaker = _storable(str(name if named else one.role)).strip()
-        message = said_by(speaker[:MAX_ID_CHARS], before, time)
-        text = without_marks(before)
-        former.append((message, bool(text)))
-        if text:
-            metadata = message.get("metadata", {}) | about
-            messages.append({**message, "content": text, "metadata": metadata})
+        message = said_by(speaker[:MAX_ID_CHARS], text, time)
+        messages.append({**message, "metadata": message.get("metadata", {}) | about})
     dated = all("timestamp" in message for message in messages)
-    return ChatLog(messages, dated, len(said) - len(messages), former)
+    return ChatLog(messages, dated, len(said) - len(messages))
 
 
 def _time(value: object, where: str) -> str | None:
@@ -205,8 +198,7 @@ def _chatgpt(row: Any, where: str) -> Iterator[_Said]:
 def _profiles(rows: Iterable[Any]) -> list[_Said]:
     """What users wrote about themselves in their settings, each wording once, at its first time.
 
-    Each conversation holds it as a hidden message. Here it becomes a conversation of its own, so
-    that the ids of the other messages stay (`importers.import_ids`).
+    Each conversation holds it as a hidden message. Here it becomes a conversation of its own.
     """
     found: dict[str, float] = {}
     for row in _objects(rows):

@@ -5,8 +5,7 @@ JSON, Mem-Gallery's, and plain chat logs, such as WhatsApp's; and the conversati
 demo` plays. What other chat programs write as JSON is read by `chat_exports`. Knows nothing of
 stores, models or the command line.
 
-`import_ids` gives every message an id that depends on all messages up to it. Conversations without
-times have these ids; those with times had them in earlier versions (see `reimport`).
+`import_ids` gives every message of a conversation without times an id.
 """
 
 from __future__ import annotations
@@ -435,12 +434,12 @@ def read_chat_log(path: str | Path, *, sure: bool = False) -> ChatLog:
             entries[-1].lines.append(line)
         elif line.strip():
             stray += 1
-    messages, former = [], []
+    messages = []
     for entry in entries:
-        if entry.name is not None and (before := written(entry.lines)):
-            text = "" if is_notice(entry.name, before) else without_marks(before)
-            former.append((said_by(entry.name, before, entry.time), bool(text)))
-            messages += [said_by(entry.name, text, entry.time)] if text else []
+        if entry.name is None or is_notice(entry.name, text := written(entry.lines)):
+            continue
+        if text := without_marks(text):
+            messages.append(said_by(entry.name, text, entry.time))
     if not messages:
         raise InputError(
             f"{path} has no line such as `[2024-05-01 10:00] Name: text` or `Name: text`. {FORMS}"
@@ -451,7 +450,7 @@ def read_chat_log(path: str | Path, *, sure: bool = False) -> ChatLog:
             "add - --timestamp TIME < FILE` stores it as one text of that time. If it is a chat, "
             "give --format chat."
         )
-    return ChatLog(messages, dated, stray + len(entries) - len(messages), former)
+    return ChatLog(messages, dated, stray + len(entries) - len(messages))
 
 
 def _is_prose(entries: Sequence[_Entry], stray: int) -> bool:
@@ -529,21 +528,15 @@ def _hour(hour: int, half: str) -> int:
 # -- ids and batches of imported messages ---------------------------------------------------------
 
 
-def import_ids(
-    messages: Sequence[Mapping[str, Any]], *, seed: str, either_order: bool = False
-) -> list[str]:
+def import_ids(messages: Sequence[Mapping[str, Any]], *, seed: str) -> list[str]:
     """An id per message: 32 hex digits that depend on all that was said up to it, and on seed.
 
-    seed: distinguishes this conversation from others with the same beginning. either_order: the
-    ids are the same if day and month change places, as those of a log may when it has grown.
+    seed: distinguishes this conversation from others with the same beginning.
     """
     chain = hashlib.sha256(seed.encode("utf-8", "surrogatepass"))
     ids = []
     for message in messages:
         said = [message.get(key) for key in ("role", "name", "timestamp", "content")]
-        if either_order and said[2]:
-            year, *month_and_day = said[2][:10].split("-")
-            said[2] = [year, *sorted(month_and_day), said[2][10:]]
         chain.update(json.dumps(said).encode() + b"\n")
         ids.append(chain.hexdigest()[:32])
     return ids

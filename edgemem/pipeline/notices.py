@@ -37,12 +37,8 @@ _NOTICE = re.compile(
         |les\ messages\ et\ les\ appels\ sont\ chiffrés\ de\ bout\ en\ bout
         |i\ messaggi\ e\ le\ chiamate\ sono\ crittografati\ end-to-end
         |as\ mensagens\ e\ (?:as\ )?(?:chamadas|ligações)\ são\ protegidas
-        |berichten\ en\ gesprekken\ zijn\ end-to-end\ versleuteld)\b.*""",
-    re.X | re.I,
-)
-# What earlier versions read as messages.
-_LATER_NOTICE = re.compile(
-    r"""this\ message\ was\ deleted\ by\ admin\b.{0,99}
+        |berichten\ en\ gesprekken\ zijn\ end-to-end\ versleuteld)\b.*
+    | this\ message\ was\ deleted\ by\ admin\b.{0,99}
     | you\ deleted\ this\ message\ as\ admin
     | diese\ nachricht\ wurde\ von\ admin\ .{1,99}\ gelöscht\.?
     | waiting\ for\ this\ message(?:\.\ this\ may\ take\ a\ while)?\.?
@@ -90,10 +86,9 @@ def written(lines: Sequence[str]) -> str:
 
 
 def is_notice(name: str, text: str) -> bool:
-    """Whether a message is a notice that earlier versions read as a message."""
+    """Whether a name and a text are a notice of what was done to a group."""
     opened, closed = _OPENED.fullmatch(name), _CLOSED.fullmatch(text)
-    if opened and closed:
-        last = closed["after"].split()[-1:]  # the verb, in German and Dutch
-        if _ABOUT_GROUP.search(" ".join([opened["before"], *last])):
-            return True
-    return _LATER_NOTICE.fullmatch(text) is not None
+    if not (opened and closed):
+        return False
+    last = closed["after"].split()[-1:]  # the verb, in German and Dutch
+    return _ABOUT_GROUP.search(" ".join([opened["before"], *last])) is not None
