@@ -120,6 +120,8 @@ _ATTRIBUTE = _ARTICLES | frozenset(
 )
 _PLACES = frozenset("at of to from by in".split())  # "at Ana's", "a poem of Ana's"
 _BETWEEN = frozenset("not also just already now all both still finally to".split())
+_AWAITED = frozenset("before until till once after when".split())
+"""After these, what has happened is still to come: "once I've seen him on Monday"."""
 
 
 def is_put_off(head: str) -> bool:
@@ -183,14 +185,18 @@ def direction(text: str, start: int, end: int) -> int:
         found = _read(text[end:stop], last=False)
     if found is None and not head.strip() and not text[first:begin].strip():
         found = _read(text[end:last], last=False)
+    joints = list(_JOINT.finditer(text, first, begin))
+    if joints and joints[-1][0].lower() in _AWAITED and is_perfect(head):
+        return COMING
     if found is None and not _SUBJECT.search(head):  # "I bought bread, milk and tea on Friday"
-        joints = list(_JOINT.finditer(text, first, begin))
         while found is None and joints and joints[-1][0].lower() in _SOFT_JOINTS:
             joint = joints.pop()
             at = joints[-1].end() if joints else first
             found = _read(text[at : joint.start()], at_start=True)
             if found is not None and joints and joints[-1][0].lower() not in _SOFT_JOINTS:
                 return UNKNOWN  # "the physio who fixed it, on Friday"
+        if found == PAST and head.strip() and not (governed or own):
+            return UNKNOWN  # "Ordered the seeds, delivery Tuesday"
     preposition = governed[0].strip().lower() if governed else ""
     if preposition == "since":
         return PAST
