@@ -393,6 +393,32 @@ def test_who_is_not_answered_with_a_day(embedder):
         assert say(Chat(memory), "When does Karim take over the roof?").text == "monday"
 
 
+def test_what_a_memory_denies_is_no_answer(embedder):
+    """ "200" was the answer after "it was 240 hawthorn I ordered, not 200"."""
+    engine = Reads()
+    engine.answer = "200"
+    with Memory(":memory:", engine=engine, embedder=embedder) as memory:
+        for told in ("The technician Karim ordered 200 pots.", "Karim ordered 240 pots, not 200."):
+            memory.add(told, user_id="default", infer=False)
+        assert say(Chat(memory), "How many pots did Karim order?").text.startswith("I'm not sure.")
+        assert say(Chat(memory), "How many pots did Karim order before?").text == "200"
+
+
+def test_a_small_model_knows_of_the_world_nothing_of_somebody_known(embedder):
+    """To "can Sanne use a chainsaw?" it said yes; her certificate had been told."""
+    engine = Reads(
+        wants=dict.fromkeys(ASKED_OF, "general"), facts={KNOWN: "sister Sanne is a vet in Leeds"}
+    )
+    with Memory(":memory:", engine=engine, embedder=embedder) as memory:
+        memory.add(KNOWN, user_id="default")
+        for asked, wants in ASKED_OF.items():
+            assert say(Chat(memory), asked).wants == wants
+
+
+KNOWN = "My sister Sanne is a vet in Leeds."
+ASKED_OF = {"Can Sanne use a chainsaw?": "recall", "Can otters use tools?": "general"}
+
+
 @pytest.mark.parametrize(("asked", "told"), [("Can Noah eat nuts?", True), ("Is rain wet?", False)])
 def test_general_knowledge_that_was_told_of_is_answered_from_memory(embedder, asked, told):
     """To "can Noah eat nuts?" a small model said yes, though his allergy had been told."""

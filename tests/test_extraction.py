@@ -522,6 +522,8 @@ def test_what_an_expert_tells_is_a_fact_of_whom_it_was_said_or_none(messages, to
         ("Grahams wife is ill so he is off", "Ana's wife is ill", False),
         ("Sam's girlfriend is called Nadia", "Ana's girlfriend is called Nadia", False),
         ("The twins' dad is a vet", "Ana's dad is a vet", False),
+        ("it was 240 pots, not 200", "Ana ordered 200 pots, not 240", False),
+        ("it was 240 pots, not 200", "Ana ordered 240 pots, not 200", True),
         ("Priya lent me her tent", "Priya lent Ana's tent", False),
         ("my wife is ill, Grahams wife too", "Ana's wife is ill", True),
         ("We met Sam. Wife is ill", "Ana's wife is ill", True),

@@ -28,6 +28,7 @@ from edgemem.language.en import (
     words,
 )
 from edgemem.language.en_calendar import DAYS, MONTHS
+from edgemem.language.en_quotes import asserts, values_denied
 
 __all__ = [
     "Statement",
@@ -264,10 +265,11 @@ def misreads(fact: str, said: str, speaker: str) -> bool:
 
     Either it has a wrong owner: "Sam's wife" is not the speaker's, "my drill" is nobody else's. Or
     giver and taker are exchanged: "paid Priya" is not "Priya paid User". Or it has what has ended:
-    "the rash has gone" is not "User has a rash".
+    "the rash has gone" is not "User has a rash". Or it asserts a number that is denied.
     """
     return (
-        _has_wrong_owner(fact, said, speaker)
+        asserts(fact, filter(str.isdigit, values_denied(said)))
+        or _has_wrong_owner(fact, said, speaker)
         or _is_turned_round(fact, said, speaker)
         or _has_ended(fact, said, speaker)
     )

@@ -9,7 +9,7 @@ Knows texts; no fact, no message.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from edgemem.language.en import (
@@ -22,7 +22,16 @@ from edgemem.language.en import (
 )
 from edgemem.language.en_calendar import DAYS, MONTHS
 
-__all__ = ["corrected", "quotations", "taken_back", "uncut", "unquoted", "without_source"]
+__all__ = [
+    "asserts",
+    "corrected",
+    "quotations",
+    "taken_back",
+    "uncut",
+    "unquoted",
+    "values_denied",
+    "without_source",
+]
 
 _LEAST = 5
 """Words of a quotation that does not say I or we. A shorter one is a title or a name."""
@@ -160,6 +169,42 @@ def corrected(said: Sequence[str]) -> list[str]:
             more = new[2].lstrip(" ,;:.!?-–—")
             found.append(more[:1].upper() + more[1:])
     return found
+
+
+_NOT = re.compile(
+    r"\b(?:not|instead of|rather than)\s+(?:(?:on|at|in|the|for|to|by|about)\s+){0,2}", re.I
+)
+_ENDS = re.compile(r"(?!['’])\W*(?:\Z|[.,;:!?)])")
+
+
+def values_denied(text: str) -> set[str]:
+    """The numbers, days and names, in lower case, that a text denies and gives another for.
+
+    >>> values_denied("It was 240 pots that I ordered, not 200."), values_denied("I'm not 30 yet.")
+    ({'200'}, set())
+    """
+    found = set()
+    for no in _NOT.finditer(text):
+        for kind in _VALUES:
+            if (value := kind.match(text, no.end())) is None:
+                continue
+            said = [each[0].lower().lstrip("£$€") for each in kind.finditer(text)]
+            named = kind is not _VALUES[-1] or _ENDS.match(text, value.end())
+            not_so = value[0].lower().lstrip("£$€")
+            if named and len({*said}) > 1 and said.count(not_so) == 1:
+                found.add(not_so)
+            break
+    return found - {"one"}  # "not one word"
+
+
+def asserts(text: str, values: Iterable[str]) -> bool:
+    """Whether a text has one of these values, and does not deny it.
+
+    >>> asserts("User ordered 200 pots.", {"200"}), asserts("240 pots, not 200", {"200"})
+    (True, False)
+    """
+    left = {*values} - values_denied(text)
+    return any(re.search(rf"(?<!\w){re.escape(value)}(?!\w)", text.lower()) for value in left)
 
 
 def _new_value(before: str, sentence: str) -> tuple[re.Pattern[str], str, str] | None:

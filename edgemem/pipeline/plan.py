@@ -217,7 +217,7 @@ def plan_answer(talk: Conversation, request: Request) -> AnswerPlan:
         return plan
     if plan.request.wants == "recall":
         return _of_memory(talk, plan)
-    if plan.request.wants == "general" and _is_near(hits):
+    if plan.request.wants == "general" and (_is_near(hits) or _names_known(talk, request, hits)):
         return _with_answer_if_told(talk, plan)
     return plan
 
@@ -284,6 +284,14 @@ def _is_near(hits: Sequence[Hit]) -> bool:
     return any(hit.score >= _NEAR_SCORE for hit in hits)
 
 
+def _names_known(talk: Conversation, request: Request, hits: Sequence[Hit]) -> bool:
+    """Whether a message names a person or a pet whom memories found for it name, too."""
+    told = [hit.memory for hit in hits]
+    known = " ".join(entity_names(talk.memory.store, ("person", "pet"))).lower()
+    named = {*language.named(request.plain, told)} & {*language.words(known)}
+    return any(named & {*language.words(text.lower())} for text in told)
+
+
 def _of_days(talk: Conversation, request: Request, days: Asked, hits: SearchResults) -> AnswerPlan:
     """The plan of a question for whatever there is on some days."""
     way = _way(talk, request)
@@ -328,9 +336,12 @@ def _computed(
 
 def _from_evidence(talk: Conversation, request: Request, hits: SearchResults) -> AnswerPlan:
     """The plan of any other message. A question of general knowledge that is near to a memory asks
-    for it if its intent is doubtful, or if the model says itself when no memory tells."""
+    for it if its intent is doubtful, or if the model says itself when no memory tells; one that
+    names somebody known, if the model knows little of the world."""
     unsure = request.intent.doubtful or talk.heeds_notes
-    if request.wants == "general" and unsure and _is_near(hits):
+    if request.wants == "general" and (
+        (unsure and _is_near(hits)) or (talk.is_small and _names_known(talk, request, hits))
+    ):
         request = request.wanting("recall")
     plan = _begun(talk, request, hits)
     plan = replace(plan, evidence=_evidence(talk, plan))

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -168,12 +168,14 @@ def answer(
         options["within"] = [shown_text(memory) for memory in shown] or None
         return engine.stream(prompt, **options)
     options["fork"] = expert_target(None), expert_target("Yes"), SURE
+    denied = _denied(shown, question)
     if embedder is not None:
         told = [shown_text(memory) for memory in shown]
         options["branches"] = _BRANCHES
-        options["choose"] = partial(_best, embedder, asked, told)
+        options["choose"] = partial(_best, embedder, asked, told, denied)
     stream = engine.stream(prompt, **options)
-    return Stream(_checked(stream, question, asked_at, prompt, refusal, quotes, guesses=guesses))
+    checked = partial(_checked, stream, question, asked_at, prompt, refusal, quotes, denied)
+    return Stream(checked(guesses=guesses))
 
 
 def _fitting(
@@ -219,18 +221,41 @@ def confirms(engine: Engine, question: str, memories: Sequence[Evidence], answer
     return max(map(log_p, spellings)) >= log_p(NOT_KNOWN)
 
 
+def _denied(memories: Sequence[Evidence], question: str) -> set[str]:
+    """The values that a memory of what is asked denies ("240 pots, not 200"), and no later one
+    tells; none for a question about the past."""
+    if language.asks_for_past(question):
+        return set()
+    asked = {*language.content_words(question)}
+    return {
+        value
+        for memory in memories
+        if any(language.same_word(word, asked) for word in language.content_words(memory.text))
+        for value in language.values_denied(memory.text)
+        if not any(
+            (other.when or "") > (memory.when or "") and language.asserts(other.text, {value})
+            for other in memories
+        )
+    }
+
+
 def _best(
-    embedder: Embedder, question: str, told: Sequence[str], answers: Sequence[tuple[str, float]]
+    embedder: Embedder,
+    question: str,
+    told: Sequence[str],
+    denied: Collection[str],
+    answers: Sequence[tuple[str, float]],
 ) -> int:
     """The index of the best of the likeliest answers (text, logarithm of its probability).
 
     An answer scores by its probability, and by how near the question is to the words around the
     answer in the memories. An answer that nobody told, such as "yes", counts as the farthest of the
     others. Whether to refuse was decided before, so only the first answer may refuse. An answer
-    that cannot be right is passed over.
+    that cannot be right, or that a memory denies, is passed over.
     """
     allowed = [i for i, (text, _) in enumerate(answers) if i == 0 or not _refuses(text)]
     allowed = [i for i in allowed if not _cannot_be_right(answers[i][0], question)] or [0]
+    allowed = [i for i in allowed if not language.asserts(answers[i][0], denied)] or allowed
     contexts = [_places(told, answers[i][0]) for i in allowed]
     texts = [text for of_answer in contexts for text in of_answer]
     if len(allowed) == 1 or not texts:
@@ -330,13 +355,14 @@ def _checked(
     prompt: str,
     unknown: str,
     quotes: Callable[[], Sequence[Evidence]] | None,
+    denied: Collection[str],
     *,
     guesses: bool,
 ) -> Generator[str, None, Generation]:
     """An expert's answer in one piece.
 
-    An answer that is hardly probable, that names a day where somebody is asked for, or that counts
-    how often where nobody told a count, is a guess.
+    An answer that is hardly probable, that a memory denies, that names a day where somebody is
+    asked for, or that counts how often where nobody told a count, is a guess.
     A refusal (`NOT_KNOWN` or nothing) is replaced by `unknown`, and so is a guess unless `guesses`.
     Guesses, and a yes or no that is not reliable, are replaced by `quotes`. Below any other answer
     that is not reliable the quotes are added, and below a length of time until a day; if there are
@@ -349,9 +375,10 @@ def _checked(
     length = told != named or language.counts_down(question) is not None
     verdict = language.is_verdict(told.strip())
     unlikely = math.exp(result.log_p) < _GUESSED and not verdict
+    unlikely = unlikely or language.asserts(told, denied)
     counted = language.counts_times(question) and not _places([prompt], told)
     guessed = unlikely or counted or language.names_nobody(told, question)
-    sure = not (counted or length) and reliable(told, result.log_p, question)
+    sure = not (unlikely or counted or length) and reliable(told, result.log_p, question)
     shown = () if sure or _refuses(told) or quotes is None else quotes()
     unfounded = not shown and (counted or (length and quotes is not None))
     if _refuses(told) or (guessed and not guesses) or unfounded:
