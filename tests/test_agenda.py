@@ -67,6 +67,8 @@ NOW = "2026-11-18T09:00:00+00:00"  # a Wednesday
         ("¿Qué tengo el lunes?", "2026-11-23", "2026-11-23"),
         ("And next week?", "2026-11-23", "2026-11-29"),
         ("and on Sunday?", "2026-11-22", "2026-11-22"),
+        ("What is coming up in the next few weeks?", "2026-11-18", "2026-12-08"),
+        ("anything planned over the next 10 days", "2026-11-18", "2026-11-27"),
         ("What's my next appointment?", "2026-11-18", "9999-12-31"),
         ("What's next in my diary?", "2026-11-18", "9999-12-31"),
     ],

@@ -52,8 +52,9 @@ class Asked(NamedTuple):
 _NTH = re.compile(rf"(?:\bon )?\bthe ({A_NTH})(?! of)", re.I)
 _SUMMED_UP = re.compile(r"\b(?:my|the|this) (day|week|month|year)$")
 _LATELY = re.compile(
-    rf"(?:\b(?:in|over|during|for|of) )?\b(?:my|the) (?:last|past) (?:(?P<n>{COUNT}) )?"
-    r"(?P<unit>day|week|month|year)s?\b",
+    rf"(?:\b(?:in|over|during|for|of) )?\b(?:my|the) "
+    rf"(?:(?:last|past) (?:(?P<n>{COUNT}|few|couple of) )?"
+    rf"|(?:next|coming) (?P<ahead>{COUNT}|few|couple of) )(?P<unit>day|week|month|year)s?\b",
     re.I,
 )
 _HOW_WAS = re.compile(
@@ -202,11 +203,15 @@ def _asked(question: str, now: str) -> Asked | None:
         r"do \1\2 have", _HOW_WAS.sub(r"sum up \1", _TELL_OF.sub("sum up ", question))
     )
     if lately := _LATELY.search(asked):
-        n = count(lately, "n") if lately["n"] else 1
+        group = "ahead" if lately["ahead"] else "n"
+        n = count(lately, group) if lately[group] else 1
         left = {*words(asked[: lately.start()] + asked[lately.end() :])}
         if not (left <= _OPEN and left & _ASKS):
             return None
-        return Asked(today - timedelta(days=n * _LENGTHS[lately["unit"].lower()] - 1), today, True)
+        length = timedelta(days=n * _LENGTHS[lately["unit"].lower()] - 1)
+        if lately["ahead"]:
+            return Asked(today, today + length, past=False)
+        return Asked(today - length, today, past=True)
     asked = _THE_WEEKEND.sub("this weekend", _FOR.sub("for ", asked))
     asked = _FREE.sub(r"\1 on ", _LOOKS.sub(_looked_at, asked))
     asked = _DID_HAVE.sub(r"did \1 do", asked)  # "have" beside a date tells of what is to come

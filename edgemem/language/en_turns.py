@@ -77,6 +77,7 @@ _NO_NAMES = STOP_WORDS | {name.lower() for name in (*MONTHS, *DAYS)} | {"christm
 _ASKING = frozenset("who what where when how why that there here it he she let".split())
 _TITLED = re.compile(_TITLE)
 _SHORT = 5  # words of a text whose first word may be a name
+_TO_ME = re.compile(r"\s+(?:me|us|about)\b", re.I)  # "Tell me about Ana."
 _FEMALE = frozenset(
     "mother mum mom mama sister sis daughter girl wife girlfriend aunt auntie niece grandma granny"
     " nana grandmother granddaughter landlady".split()
@@ -107,6 +108,8 @@ def one_named(text: str, no_people: Collection[str] = ()) -> str:
 
     >>> one_named("What is Kamal's job?"), one_named("Who is my sister Ana?")
     ('Kamal', 'my sister Ana')
+    >>> one_named("Tell me about Ana.")
+    'Ana'
     >>> one_named("Where do Ana and Tom live?"), one_named("Is Rory's baby well?")
     ('', '')
     """
@@ -121,7 +124,7 @@ def one_named(text: str, no_people: Collection[str] = ()) -> str:
             if _BEGINS.search(before) and not _TITLED.match(name):
                 if rest:  # "Is Ana"
                     before, name, first = f"{before}{first} ", rest, rest.split()[0]
-                elif not own and len(text.split()) >= _SHORT:
+                elif not own and (len(text.split()) >= _SHORT or _TO_ME.match(text, match.end())):
                     continue
             if first.lower() in _NO_NAMES or (own and first.lower() in _ASKING):
                 continue

@@ -434,7 +434,7 @@ def overview(
         lasts, left = all_told(
             memory, scope, question, partial(_tells_of, whom), most=most, fits=fits
         )
-        told = near = [hit for hit in near if not _tells_of(whom, hit.memory)]
+        told = near = [h for h in near if relevant(memory, [h]) and not _tells_of(whom, h.memory)]
     elif scope is not None and (of_all or not relevant(memory, told)):
         words = language.content_words(question)
         if of_all or not any(shares(words, hit.memory) for hit in told):
