@@ -523,6 +523,9 @@ def test_what_an_expert_tells_is_a_fact_of_whom_it_was_said_or_none(messages, to
         ("Sam's girlfriend is called Nadia", "Ana's girlfriend is called Nadia", False),
         ("The twins' dad is a vet", "Ana's dad is a vet", False),
         ("it was 240 pots, not 200", "Ana ordered 200 pots, not 240", False),
+        # Nor is it told of somebody whom another message named.
+        ("Arne's tablets are in the bread bin", "Bill's tablets are in the bread bin", False),
+        ("Arne's tablets are in the bread bin", "Arne's tablets are in the bread bin", True),
         ("it was 240 pots, not 200", "Ana ordered 240 pots, not 200", True),
         ("Priya lent me her tent", "Priya lent Ana's tent", False),
         ("my wife is ill, Grahams wife too", "Ana's wife is ill", True),

@@ -53,6 +53,12 @@ __all__ = [
 _OWNER = rf"(?:{CAPITAL}\w*\.?[ -])*[^\W_]+\.?"
 _FIRST = re.compile(r"[^\W_]+")
 _SUBJECT = re.compile(rf"(?:{_OWNER}['’]s? )*[^\W_]+")
+_FIRST_NAME = re.compile(rf"(?:{CAPITAL}[\w-]+ ?)+")
+_NAMED_OWNER = re.compile(rf"\b(?P<name>{CAPITAL}[\w-]+)['’]s\b")
+_NOBODY = frozenset(
+    "it he she that what there here who let where how when this one everyone nobody somebody today"
+    " tomorrow".split()
+)
 _CAPITALISED = re.compile(rf"\b{CAPITAL}\w+")
 _KIN = re.compile(rf"{KIN}s?")
 _RELATIVE = rf"['’]s? ({KIN})s?\b"
@@ -265,14 +271,28 @@ def misreads(fact: str, said: str, speaker: str) -> bool:
 
     Either it has a wrong owner: "Sam's wife" is not the speaker's, "my drill" is nobody else's. Or
     giver and taker are exchanged: "paid Priya" is not "Priya paid User". Or it has what has ended:
-    "the rash has gone" is not "User has a rash". Or it asserts a number that is denied.
+    "the rash has gone" is not "User has a rash". Or it asserts a number that is denied. Or it is of
+    somebody else: "Arne's tablets" are not "Bill's tablets".
     """
     return (
-        asserts(fact, filter(str.isdigit, values_denied(said)))
+        _names_another(fact, said, speaker)
+        or asserts(fact, filter(str.isdigit, values_denied(said)))
         or _has_wrong_owner(fact, said, speaker)
         or _is_turned_round(fact, said, speaker)
         or _has_ended(fact, said, speaker)
     )
+
+
+def _names_another(fact: str, said: str, speaker: str) -> bool:
+    """Whether a fact begins with a name that its message lacks, and has none of the message's."""
+    found = _FIRST_NAME.match(fact)
+    first = words(found[0]) if found else []
+    spoken = {*words(said)}
+    if not first or first[0] in words(speaker) or any(same_word(word, spoken) for word in first):
+        return False
+    owners = {found["name"].lower() for found in _NAMED_OWNER.finditer(said)} - _NOBODY
+    names = (proper_names(said) | owners) - _CALENDAR
+    return bool(names) and names.isdisjoint(words(fact))
 
 
 def _has_wrong_owner(fact: str, said: str, speaker: str) -> bool:
