@@ -468,6 +468,7 @@ VET = [turn("Biscuit weighs nine kilos now, says the vet. My mum took him there.
 BOUGHT, MASTS = [turn("I bought a boat.")], [turn("I bought a boat, it has 2 masts.")]
 FAST = [BOAT, turn("I like that it is so fast.")]
 SAILED = [turn("How was it?", "Tom"), turn("We sailed all day. Boats are wonderful.")]
+SOWN = [turn("Is Sanne going to Wisley?", "Tom"), turn("Sowed beetroot in two rows.")]
 PROUD = [turn("Hello?", "Tom"), turn("You have run a race, I am proud of you.")]
 PETS = [turn("Do you have pets?", "Tom"), turn("I have two black cats.")]
 
@@ -499,6 +500,7 @@ PETS = [turn("Do you have pets?", "Tom"), turn("I have two black cats.")]
         (PETS, "Tomas has two cats", ...),
         # A sentence without "I" is of who speaks of themselves around it.
         (SAILED, "Tom finds boats wonderful", "Ana finds boats wonderful"),
+        (SOWN, "Sanne has sown beetroot in two rows", "Ana has sown beetroot in two rows"),
         # A fact of somebody with a name is not the user's, who did not speak.
         (BOUGHT, "I bought a boat", None),
         (BOUGHT, "User bought a boat", "Ana bought a boat"),

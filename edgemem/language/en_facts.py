@@ -29,6 +29,7 @@ from edgemem.language.en import (
 )
 from edgemem.language.en_calendar import DAYS, MONTHS
 from edgemem.language.en_quotes import asserts, values_denied
+from edgemem.language.en_tense import begins_as_past
 
 __all__ = [
     "Statement",
@@ -41,6 +42,7 @@ __all__ = [
     "misreads",
     "named",
     "nicknames",
+    "of_diarist",
     "of_others",
     "owned_by",
     "repeats_itself",
@@ -293,6 +295,22 @@ def _names_another(fact: str, said: str, speaker: str) -> bool:
     owners = {found["name"].lower() for found in _NAMED_OWNER.finditer(said)} - _NOBODY
     names = (proper_names(said) | owners) - _CALENDAR
     return bool(names) and names.isdisjoint(words(fact))
+
+
+def of_diarist(fact: str, sentence: str, speaker: str) -> str:
+    """A fact with the speaker in the place of a name that its sentence lacks, if the sentence
+    begins without a subject.
+
+    >>> of_diarist("Sanne has sown beetroot.", "Sowed beetroot.", "User")
+    'User has sown beetroot.'
+    """
+    found = _FIRST_NAME.match(fact)
+    name = found[0].strip() if found else ""
+    spoken = {*words(sentence), *words(speaker)}
+    lacks = name and not any(same_word(word, spoken) for word in words(name))
+    if not (lacks and begins_as_past(sentence)) or fact[len(name) :].startswith(("'s", "’s")):
+        return fact
+    return speaker + fact[len(name) :]
 
 
 def _has_wrong_owner(fact: str, said: str, speaker: str) -> bool:

@@ -13,6 +13,7 @@ __all__ = [
     "COMING",
     "PAST",
     "UNKNOWN",
+    "begins_as_past",
     "clause",
     "direction",
     "is_perfect",
@@ -91,6 +92,7 @@ _WAS = _ONLY_PARTICIPLES | frozenset(
     "became forgot rose shone born withdrew laid lay hurt burst wept crept swept leapt knelt "
     "sought".split()
 )
+_NO_DIARY = frozenset("was were wasn't weren't had hadn't did said told been".split())
 # Their present and past look the same: "I put", "they quit".
 _EITHER = frozenset("put cut let set hit read quit shut cost bet beat split spread rid".split())
 # Their simple present means a plan as often as a habit: "I leave on Friday".
@@ -155,6 +157,16 @@ def may_be_past(text: str) -> bool:
         not (name and i) and (token in _EITHER or _kind(tokens, i, (), at_start=True) == PAST)
         for i, (token, name) in enumerate(spoken)
     )
+
+
+def begins_as_past(text: str) -> bool:
+    """Whether a text begins with a past form, as a diary's sentences do, whose subject is I.
+
+    >>> begins_as_past("Sowed the peas."), begins_as_past("Was it cold?")
+    (True, False)
+    """
+    first = next((token for token, _ in _words(text)), "")
+    return (first in _WAS and first not in _NO_DIARY) or _is_past_form(first, "")
 
 
 def clause(text: str, start: int, end: int) -> tuple[int, int]:

@@ -355,8 +355,8 @@ def _grounded(fact: str, reading: Reading) -> tuple[str, str] | None:
     A fact is dropped as invented unless at least _OWN of its words are the message's and at least
     _SHOWN of them were shown. A fact about another person is dropped if that person said more of it
     before, or if it is the user, who has said nothing and is not spoken to. A sentence in the first
-    person is about the speaker, even if the expert named another person. A fact of a speaker with a
-    name has no "I".
+    person, or without a subject, is about the speaker, even if the expert named another person. A
+    fact of a speaker with a name has no "I".
     """
     message, speaker = reading.message, label(reading.message)
     named = _named(reading)
@@ -369,6 +369,7 @@ def _grounded(fact: str, reading: Reading) -> tuple[str, str] | None:
         return None
     parts = pieces(message.content) or [message.content]
     sentence = max(parts, key=lambda part: _count_said(new, language.words(part)))
+    fact = language.of_diarist(fact, sentence, speaker)
     if _puts_another_right(reading) and re.match(rf"{re.escape(speaker)}\b", fact):
         return None
     if message.name and language.is_of_speaker(fact.split(maxsplit=1)[0]):
