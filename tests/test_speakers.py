@@ -1,5 +1,7 @@
 """Whose "I" may answer a question in a store of several people, and what is told of one of them."""
 
+from functools import partial
+
 import pytest
 from memorykit import quick
 
@@ -232,9 +234,10 @@ def test_a_refusal_quotes_another_ones_i_with_the_name(shipped, embedder):
         for text in ("The train leaves at 9:40.", "I work in Bristol.", "I quit smoking."):
             tell(memory, text)
         tell(memory, RUTHS, "Ruth")
-        reply = Chat(memory, **ANA).send("What am I allergic to?", remember=False)
+        ask = partial(Chat(memory, **ANA).send, remember=False, timestamp="2026-11-30T10:00:00Z")
+        reply = ask("What am I allergic to?")
         "".join(reply)
         assert reply.text == f"{NOTHING_FOUND}\n\n{NEAREST}\n- 1 May 2024, Ruth: {RUTHS}"
-        reply = Chat(memory, **ANA).send("What is Ruth allergic to?", remember=False)
+        reply = ask("What is Ruth allergic to?")
         "".join(reply)
         assert reply.text == "peanuts"
