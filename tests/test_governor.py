@@ -185,7 +185,7 @@ def test_what_the_question_asks_for_survives_compression(cloud: Service, memory:
 
 def long_memories(memory: Memory) -> list[Hit]:
     for number in range(8):
-        what = "I mended the bicycle" if number == 3 else "The weather was grey"
+        what = "I slept badly in that weather" if number == 3 else "The weather was grey"
         said = f"{what} on day {number}. I had soup for lunch, it was fine."
         memory.add(said, user_id="ada", infer=False, timestamp=f"2026-05-1{number}T10:00:00+00:00")
     return hits(memory)
