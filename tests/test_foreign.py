@@ -141,17 +141,18 @@ def test_what_mem0_itself_returns_is_read(
 @pytest.mark.parametrize(
     ("row", "told"),
     [
-        (b'{"memory": \xff}', "line 2 of .* is not JSON"),
-        ("no object", "line 2 of .* no JSON object"),
-        ({"memory": " "}, "line 2 of .* the memory is empty"),
-        ({"vector": [1]}, "line 2 of .* must be a string, not NoneType"),
-        ({"memory": "x", "vector": []}, "line 2 of .* no list of numbers"),
-        ({"memory": "x", "vector": [[1, 2]]}, "line 2 of .* no list of numbers"),
-        ({"memory": "x", "vector": ["a"]}, "line 2 of .* could not convert"),
+        (b'{"memory": \xff}', "is not UTF-8 text: byte 49"),
+        (b'{"memory', "line 2 of .* is not JSON"),
+        ("no object", "memory 2 of .* no JSON object"),
+        ({"memory": " "}, "memory 2 of .* the memory is empty"),
+        ({"vector": [1]}, "memory 2 of .* must be a string, not NoneType"),
+        ({"memory": "x", "vector": []}, "memory 2 of .* no list of numbers"),
+        ({"memory": "x", "vector": [[1, 2]]}, "memory 2 of .* no list of numbers"),
+        ({"memory": "x", "vector": ["a"]}, "memory 2 of .* could not convert"),
         ({"memory": "x", "vector": [1, 2, 3]}, "vectors of 2 and 3 dimensions"),
-        ({"memory": "x", "created_at": "soon"}, "line 2 of .* created_at 'soon' is no time"),
-        ({"memory": "x", "user_id": 3}, "line 2 of .* user_id must be a string"),
-        ({"memory": "x", "metadata": ["a"]}, "line 2 of .* cannot be stored"),
+        ({"memory": "x", "created_at": "soon"}, "memory 2 of .* created_at 'soon' is no time"),
+        ({"memory": "x", "user_id": 3}, "memory 2 of .* user_id must be a string"),
+        ({"memory": "x", "metadata": ["a"]}, "memory 2 of .* cannot be stored"),
     ],
 )
 def test_a_line_that_cannot_be_stored_is_named(tmp_path: Path, row: Any, told: str) -> None:

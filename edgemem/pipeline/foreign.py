@@ -8,19 +8,18 @@ which the program that owns them can write.
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import InputError
 from edgemem.inputs import metadata_of, scope_of, text_of, time_of
-from edgemem.pipeline.importers import parsed, unreadable
+from edgemem.pipeline.importers import parsed, read_json_lines, unreadable
 from edgemem.pipeline.ingest import imported_id
 from edgemem.pipeline.upkeep import batched, sample_of
 from edgemem.results import Aligned, Scope, utc_now
@@ -123,13 +122,8 @@ def _in_our_space(
 # -- files and folders -----------------------------------------------------------------------
 
 
-class _Row(NamedTuple):
-    """A memory as another program has it, unchecked."""
-
-    id: object
-    held: Any
-    vector: Any
-    where: str
+_Row = tuple[object, Any, Any, str]
+"""A memory as another program has it, unchecked: id, what it holds, vector, and where it stands."""
 
 
 def _memory(id: object, row: Any, vector: Any, where: str, scope: Scope) -> NewMemory:
@@ -160,29 +154,19 @@ def _memory(id: object, row: Any, vector: Any, where: str, scope: Scope) -> NewM
 
 
 def _rows(path: Path) -> Iterator[_Row]:
-    data = _read(path)
-    try:
-        whole = json.loads(data)
-    except (ValueError, RecursionError):
-        rows = [
-            (where := f"line {number} of {path}", parsed(line, where))
-            for number, line in enumerate(data.splitlines(), 1)
-            if line.strip()
-        ]
-    else:
-        held = whole["results"] if isinstance(whole, dict) and "results" in whole else whole
-        listed = held if isinstance(held, list) else [held]
-        rows = [(f"memory {number} of {path}", row) for number, row in enumerate(listed, 1)]
-    for where, row in rows:
+    whole = read_json_lines(path)
+    held = whole["results"] if isinstance(whole, dict) and "results" in whole else whole
+    for number, row in enumerate(held if isinstance(held, list) else [held], 1):
         found = row if isinstance(row, dict) else {}
-        yield _Row(found.get("id") or found.get("memory"), row, found.get("vector"), where)
+        id = found.get("id") or found.get("memory")
+        yield id, row, found.get("vector"), f"memory {number} of {path}"
 
 
 def _folder(path: Path) -> Iterator[_Row]:
     if (file := path / "chroma.sqlite3").is_file():
         for (collection, id), record in chroma_records(file).items():
             if any(name in record for name in _TEXTS):  # some are vectors without a text
-                yield _Row([collection, id], record, None, f"{id!r} of {file}")
+                yield [collection, id], record, None, f"{id!r} of {file}"
         return
     indexes = sorted(file for file in path.glob("*.faiss") if file.with_suffix(".json").is_file())
     if not indexes and (notes := [file for end in _NOTES for file in path.rglob(f"*{end}")]):
@@ -206,7 +190,7 @@ def _folder(path: Path) -> Iterator[_Row]:
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as exc:
             raise InputError(f"{docs} does not fit {index} ({exc!r}); copy both again") from exc
         for id, row, vector in rows:
-            yield _Row(id, row, vector, f"{id!r} of {docs}")
+            yield id, row, vector, f"{id!r} of {docs}"
 
 
 def _flat(file: Path) -> Vectors:

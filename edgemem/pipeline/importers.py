@@ -37,8 +37,9 @@ from edgemem.pipeline.notices import is_notice, plain, written
 from edgemem.results import to_utc
 
 __all__ = ["BATCH_TURNS", "FORMS", "IMPORT_ID", "SHARES", "Demo", "Format", "batches"]
-__all__ += ["detect_format", "import_ids", "parsed", "read_chat_log", "read_conversations"]
-__all__ += ["read_demo", "read_locomo", "read_mem_gallery", "spaced", "unreadable"]
+__all__ += ["detect_format", "import_ids", "read_chat_log", "read_conversations"]
+__all__ += ["parsed", "read_demo", "read_json_lines", "read_locomo", "read_mem_gallery", "spaced"]
+__all__ += ["unreadable"]
 
 Format = Literal["edgemem", "locomo", "mem-gallery", "chat", Program, "memories"]
 FORMS = (
@@ -228,23 +229,19 @@ def parsed(text: str | bytes, where: str) -> Any:
         raise InputError(f"{where} is not JSON: {exc}. Correct it, or give another file.") from exc
 
 
-def _read_json_lines(path: str | Path) -> Any:
-    """The JSON value of a file, or the list of its lines' values if each line is JSON."""
+def read_json_lines(path: str | Path) -> Any:
+    """The JSON value of a file, or the list of its lines' values if its first line is JSON."""
     text = _read_text(path)
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as exc:
-        problem: Exception = exc
-    rows: list[Any] = []
-    for number, line in enumerate(text.split("\n"), 1):
+        lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
         try:
-            rows += [json.loads(line)] if line.strip() else []
-        except (ValueError, RecursionError) as exc:
-            where = f"line {number} of {path}" if rows else path
-            problem = exc if rows else problem
-            why = f"{where} is not JSON: {problem}. Correct it, or give another file."
+            json.loads(lines[0][1])
+        except (ValueError, RecursionError, IndexError):
+            why = f"{path} is not JSON: {exc}. Correct it, or give another file."
             raise InputError(why) from exc
-    return rows
+    return [parsed(line, f"line {n} of {path}") for n, line in lines]
 
 
 # -- LoCoMo --------------------------------------------------------------------------------------
@@ -379,7 +376,7 @@ def read_conversations(path: str | Path, program: str) -> list[ChatLog]:
 
     program: one of `Program`. Raises InputError on a file of another shape.
     """
-    return conversations(_read_json_lines(path), program, str(path))
+    return conversations(read_json_lines(path), program, str(path))
 
 
 # -- plain chat logs -----------------------------------------------------------------------------
