@@ -100,6 +100,13 @@ def test_an_age_is_told_of_her_whom_the_question_before_named(memory: Memory) ->
     [
         ("And for Walter?", PRESENT, "task", "What would be a nice present for Walter?", "task"),
         ("And Walter?", "How old is Posy?", "recall", "How old is Walter?", "recall"),
+        (
+            "And for Tom and Ida?",
+            PRESENT,
+            "task",
+            "What would be a nice present for Tom and Ida?",
+            "task",
+        ),
         ("And Walter?", "Tell me about Posy.", "overview", "Tell me about Walter.", "overview"),
         ("And my mum?", "How old is Posy?", None, "How old is my mum?", "recall"),
         ("And next week?", PRESENT, "task", "And next week?", "recall"),

@@ -163,10 +163,11 @@ def with_named(text: str, name: str) -> str:
     return _PRONOUN.sub(named, text)
 
 
+_ONE = rf"(?:{_OWN_KIN}|{_A_NAME})"
 _OF_ANOTHER = re.compile(
     r"\W*(?:(?:and|but|so|or|ok|okay|then|what about|how about)\b\W*)+"
     r"(?:(?:for|of|with|to|about) )?"
-    rf"(?P<who>{_OWN_KIN}|{_A_NAME})(?P<own>['’]s)?\W*",
+    rf"(?P<who>{_ONE}(?:,? (?:and|or) {_ONE})?)(?P<own>['’]s)?\W*",
     re.I,
 )
 

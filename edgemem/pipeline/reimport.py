@@ -212,7 +212,7 @@ class _Search:
         for theirs in speakers.values():
             for former in {turn.name for n in theirs for turn in self._stored(key_of(n))}:
                 was = self._turns(theirs, key_of, partial(self._is_by, name=former), hits)
-                if self._are_there(theirs, was, RENAMED_TEXTS):
+                if was and self._are_there(theirs, was, RENAMED_TEXTS, beside=hits):
                     hits |= was
         found = {n: Found(turn.import_id, turn) for n, turn in hits.items()}
         gone: dict[Key, Iterator[str]] = {}
@@ -242,9 +242,16 @@ class _Search:
                     break
         return hits
 
-    def _are_there(self, chat: Sequence[int], hits: Collection[int], least_texts: int) -> bool:
-        """Whether a reading knows enough of a conversation, or of what a speaker said in it."""
-        if len({self.said[n].text for n in hits}) < least_texts:
+    def _are_there(
+        self,
+        chat: Sequence[int],
+        hits: Collection[int],
+        least_texts: int,
+        beside: Collection[int] = (),
+    ) -> bool:
+        """Whether a reading knows enough of a conversation, or of what a speaker said in it.
+        beside: messages of the others that are there."""
+        if len({self.said[n].text for n in (*hits, *beside)}) < least_texts:
             return False
         first, last = min(hits), max(hits)
         span = [n in hits or n in self.known for n in chat if first <= n <= last]
