@@ -194,13 +194,7 @@ def pieces(store: Store, memories: SearchIndex) -> dict[str, Callable[[Query], A
 
 def metric_of(memories: SearchIndex, table: TableView) -> Metric | None:
     """The metric fitted to all memories; None if there is none."""
-
-    def now() -> Metric | None:
-        return memories.whitening.get(EVERYBODY, memories.generation, lambda: table.vectors(None))
-
-    now()
-    memories.whitening.wait()
-    return now()
+    return memories.whitening.get(EVERYBODY, memories.generation, lambda: table.vectors(None))
 
 
 def fts5(store: Store, query: Query) -> list[tuple[int, float]]:
@@ -301,7 +295,6 @@ def measure(n: int, count: int, seed: int, with_peers: bool, careful: bool) -> d
         opened = time.perf_counter()
         find(store, memories, asked[0].text, asked[0].vector)
         first_s = time.perf_counter() - opened
-        memories.whitening.wait()
         row: dict[str, Any] = {
             "n": n,
             "fill_s": round(fill_s, 1),

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = [
     "FORMAT",
     "HALF_EXPORT",
-    "contents",
     "discard",
     "disk_errors",
     "drop_half_exports",
@@ -162,23 +161,17 @@ def stamp_for(path: Path, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
     return stamp if stamp == {**stamp, **wanted, "generation": generation} else None
 
 
-def contents(path: Path, vault: Vault | None = None) -> bytes:
-    """Returns a cache's data, unsealed with `vault` if there is one.
+@contextmanager
+def readable(path: Path, vault: Vault | None = None) -> Iterator[str]:
+    """Yields the name of a file with a cache's data, valid within the block. vault: unseals it.
 
     Raises OSError, and StoreCorrupt if the data was not sealed with this vault.
     """
-    data = path.read_bytes()
-    return data if vault is None else vault.unseal(data, _PURPOSE)
-
-
-@contextmanager
-def readable(path: Path, vault: Vault | None = None) -> Iterator[str]:
-    """Yields the name of a file with a cache's `contents`, valid within the block."""
     if vault is None:
         yield str(path)
         return
     with _in_memory() as name:
-        Path(name).write_bytes(contents(path, vault))
+        Path(name).write_bytes(vault.unseal(path.read_bytes(), _PURPOSE))
         yield name
 
 

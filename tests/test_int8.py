@@ -15,10 +15,10 @@ from metrickit import cloud, seeds
 from edgemem.config import load_settings
 from edgemem.results import Query, Scope
 from edgemem.retrieval.index import VectorIndex
-from edgemem.retrieval.metric import Moments
+from edgemem.retrieval.metric import fit
 from edgemem.retrieval.search import SearchIndex
 from edgemem.retrieval.vectors import Rows, VectorSubset
-from edgemem.retrieval.whitening import Whitening
+from edgemem.retrieval.whitening import SAMPLE, Whitening
 
 
 def correlated(n, dim, *, queries, seed=0):
@@ -137,13 +137,9 @@ def test_a_metric_fitted_on_int8_is_nearly_that_of_the_floats():
     vectors, asked = correlated(5000, 32, queries=20)
     rows, labels = Rows.of(vectors, "int8"), np.arange(5000)
     whitening = Whitening()
-    assert whitening.get("ann", 1, lambda: VectorSubset(rows, labels, labels)) is None
-    whitening.wait()
     metric = whitening.get("ann", 1, lambda: VectorSubset(rows, labels, labels))
-    moments = Moments(32)
-    moments.add(vectors)
-    expected = moments.fit()
-    assert metric is not None and metric.count == 5000
+    expected = fit(vectors)
+    assert metric is not None and metric.count == SAMPLE
     for query in asked:
         one, two = metric.query(query).image, expected.query(query).image
         cosine = one @ two / np.linalg.norm(one) / np.linalg.norm(two)

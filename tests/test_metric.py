@@ -1,4 +1,4 @@
-"""The metric against dense linear algebra, its defined cases and running moments."""
+"""The metric against dense linear algebra, and its defined cases."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bench.hubness import (
 from edgemem.kernels import one_blas_thread
 from edgemem.kernels.reference import ZERO_LENGTH
 from edgemem.retrieval import metric as module
-from edgemem.retrieval.metric import BLOCK, Metric, Moments, WhitenedQuery, fit
+from edgemem.retrieval.metric import Metric, WhitenedQuery, fit
 
 
 def fit_up_to(H: np.ndarray, *, tau: float, max_rank: int = 100, c: float = 3.0) -> Metric:
@@ -144,16 +144,6 @@ def test_lengths_of_rows_and_query_do_not_count():
     np.testing.assert_allclose(dense_inverse(a), dense_inverse(b), rtol=1e-3, atol=1e-3)
     q = cloud(4, 1, 9)[0]
     np.testing.assert_allclose(a.query(q).image, a.query(q * 1e30).image, rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.parametrize("n", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1])
-def test_blocks_have_no_seams(n):
-    H = cloud(5, BLOCK + 1, 6)
-    moments = Moments(6)
-    moments.add(H[:n])
-    assert moments.count == n
-    np.testing.assert_allclose(moments.sum, unit(H[:n]).sum(0), atol=1e-12)
-    np.testing.assert_allclose(moments.scatter, unit(H[:n]).T @ unit(H[:n]))
 
 
 # -- defined cases ---------------------------------------------------------------------------
@@ -310,10 +300,9 @@ def test_a_wrong_ridge_is_named(wrong, named):
 
 
 def test_a_wrong_shape_is_named():
-    metric, moments = fit(cloud(1, 5, 3)), Moments(3)
+    metric = fit(cloud(1, 5, 3))
     for call, message in [
-        (lambda: fit(np.ones(3)), "rows have shape (3,); (n, 3) is needed"),
-        (lambda: moments.add(np.ones((2, 4))), "rows have shape (2, 4); (n, 3) is needed"),
+        (lambda: fit(np.ones(3)), "rows have shape (3,); (n, d) is needed"),
         (lambda: metric.query(np.ones(4)), "mean has shape (3,); (4,) is needed"),
     ]:
         with pytest.raises(ValueError) as raised:
@@ -333,19 +322,3 @@ def test_a_fit_takes_one_thread_of_blas_and_puts_back_what_there_was(monkeypatch
         fit(cloud(1, 20, 6))
         assert set(threads()) == {1} == set(during)
     assert threads() == before
-
-
-# -- running moments -------------------------------------------------------------------------
-
-
-@given(seeds, st.integers(3, 40), st.integers(2, 17))
-def test_moments_after_adds_and_merges_equal_a_fresh_fit(seed, n, d):
-    H = cloud(seed, n, d)
-    moments, elsewhere = Moments(d), Moments(d)
-    moments.add(H[: n // 3])
-    moments.add(H[n // 3 : n // 2])
-    elsewhere.add(H[n // 2 :])
-    moments.merge(elsewhere)
-    assert elsewhere.count == n - n // 2
-    assert_same_metric(moments.fit(), fit(H))
-    assert_same_metric(moments.fit(c=10), fit(H, c=10))

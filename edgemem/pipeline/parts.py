@@ -69,7 +69,7 @@ DIM = 384  # the bundled embedder's, assumed while the store has no vectors
 _ROW_BYTES = 34  # the columns beside a vector
 _TEXT_BYTES = 400  # postings and the catalog, for a memory of some fifteen words
 _LINK_BYTES = 148  # HNSW's links and labels (M = 16), beside its own copy of the vector
-_METRIC_NUMBERS = 9  # a fitted metric and its moments take so many bytes times dim²
+_METRIC_NUMBERS = 2  # two fitted metrics of 100 directions take so many bytes times dim²
 
 
 def engine_for(memory: Memory, stage: str, engine: Engine) -> Engine:
@@ -129,11 +129,9 @@ class Parts:
         self.reading_images = threading.Lock()  # one thread at a time reads images
         self.closed = False
         self._warned = False  # of a query in another language
-        # The paths of the index and of the metrics, which may not exist yet; None in memory.
-        self.index_file = self.metric_file = None
-        if (path := store.path) is not None:
-            self.index_file = path.with_name(path.name + ".hnsw")
-            self.metric_file = path.with_name(path.name + ".metric")
+        # The index's file, which may not exist yet; None in memory.
+        path = store.path
+        self.index_file = None if path is None else path.with_name(path.name + ".hnsw")
         self.plan: Plan | None = None
         self._choice = Choice(
             n_ctx=settings.n_ctx if engine is None else engine.n_ctx,
@@ -322,8 +320,8 @@ class Parts:
         return stored is not None
 
     def index(self) -> SearchIndex:
-        """All memories as searches see them, with the HNSW graph and the metrics from their files,
-        if these are sound. Raises DimensionMismatch as `embedder`."""
+        """All memories as searches see them, with the HNSW graph from its file, if that is sound.
+        Raises DimensionMismatch as `embedder`."""
         embedder = self.embedder()
         with self._lock:
             self.require_open()
@@ -331,11 +329,13 @@ class Parts:
                 index = SearchIndex(embedder.dim, self._choice.vectors)
                 refresh(self.store, index)
                 trim_heap()  # the rows took several times the memory of what was made of them
-                model_id, vault, generation = embedder.model_id, self.store.vault, index.generation
                 if (file := self.index_file) is not None:
-                    index.vectors.load(file, generation=generation, model_id=model_id, vault=vault)
-                if (file := self.metric_file) is not None:
-                    index.load_metrics(file, model_id=model_id, vault=vault)
+                    index.vectors.load(
+                        file,
+                        generation=index.generation,
+                        model_id=embedder.model_id,
+                        vault=self.store.vault,
+                    )
                 self._index = index
             return self._index
 
@@ -350,22 +350,24 @@ class Parts:
                     engine.drop_prefixes()
 
     def drop_index(self) -> None:
-        """Forget the index and delete its files. Raises StoreFull if one cannot be deleted."""
+        """Forget the index and delete its file. Raises StoreFull if that cannot be deleted."""
         with self._lock:
             if self._index is not None:
                 self._index.close()
                 self._index = None
-        for file in filter(None, (self.index_file, self.metric_file)):
-            try:
-                cachefile.discard(file)
-            except OSError as exc:
-                raise StoreFull(
-                    f"the index file {file} cannot be deleted ({exc.strerror or exc}); make its "
-                    "folder writable, or delete it yourself"
-                ) from exc
+        if (file := self.index_file) is None:
+            return
+        try:
+            cachefile.discard(file)
+            cachefile.discard(file.with_suffix(".metric"))  # an earlier version's
+        except OSError as exc:
+            raise StoreFull(
+                f"the index file {file} cannot be deleted ({exc.strerror or exc}); make its "
+                "folder writable, or delete it yourself"
+            ) from exc
 
     def close(self) -> None:
-        """Write the index's files if it is worth it, and close all. A second call does nothing.
+        """Write the index's file if it is worth it, and close all. A second call does nothing.
 
         Waits for a write or an answer of the model in another thread.
         """
@@ -378,7 +380,7 @@ class Parts:
         try:
             self._save_index(index)
         except StoreError:
-            pass  # the files are a cache
+            pass  # the file is a cache
         finally:
             if index is not None:
                 index.close()
@@ -389,18 +391,20 @@ class Parts:
             self.store.close()
 
     def _save_index(self, index: SearchIndex | None) -> None:
-        embedder = self._embedder
-        file, metric_file = self.index_file, self.metric_file
-        if index is None or embedder is None or file is None or metric_file is None:
+        embedder, file = self._embedder, self.index_file
+        if index is None or embedder is None or file is None:
             return
         if len(index) <= index.vectors.crossover:
             return
         with work_lock(self.store.path, self.working, 0.0) as mine:
             if mine:
                 refresh(self.store, index)  # inside the lock, so that nothing erased is saved
-                model_id, vault, generation = embedder.model_id, self.store.vault, index.generation
-                index.vectors.save(file, generation=generation, model_id=model_id, vault=vault)
-                index.save_metrics(metric_file, model_id=model_id, vault=vault)
+                index.vectors.save(
+                    file,
+                    generation=index.generation,
+                    model_id=embedder.model_id,
+                    vault=self.store.vault,
+                )
 
 
 def _load_experts(engine: Engine, setting: str) -> None:

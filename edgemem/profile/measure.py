@@ -334,7 +334,6 @@ def _searches(path: Path, n: int, vectors: Dtype, rounds: int) -> dict[str, Any]
             return _ms(began)
 
         ask(0)
-        memories.whitening.wait()  # the first search starts a fit of the metric in another thread
         if n > memories.vectors.crossover:
             memories.vectors.build_hnsw()
         ask(0)

@@ -41,15 +41,12 @@ from numpy.typing import NDArray
 
 from edgemem.kernels import DoubleArray, FloatArray, metric_query, one_blas_thread
 
-__all__ = ["MIN_VARIANCE", "Metric", "Moments", "WhitenedQuery", "fit"]
-
+__all__ = ["MIN_VARIANCE", "Metric", "WhitenedQuery", "fit"]
 
 TAU, MAX_RANK = 0.95, 100  # the share of the variance that U is to explain, its columns at most
 MIN_VARIANCE = 1e-10
 """Unit rows whose mean squared distance to their mean is at most this are taken for identical.
 At 1e-10, float32's rounding (up to 6e-8 of a number) is about 1 % of the distances."""
-
-BLOCK = 512  # rows processed at once, so that other threads run in between
 
 
 class WhitenedQuery(NamedTuple):
@@ -93,75 +90,31 @@ def fit(H: NDArray[Any], *, c: float = 3.0) -> Metric:
 
     H: (n, d) real numbers of any length; rows are normalised here (Algorithm 1, line 3). c: factor
     of the ridge, λ = c·mean(σ²), 0.001 to 1000 (paper: 10).
-    Cost O(n·d² + d³). Raises ValueError on a wrong shape or parameter.
+    Instead of the paper's SVD of the rows, it takes the eigenvectors of their covariance, in
+    float64. Cost O(n·d² + d³). Raises ValueError on a wrong shape or parameter.
     """
-    moments = Moments(H.shape[-1])
-    moments.add(H)
-    return moments.fit(c=c)
-
-
-class Moments:
-    """Count, sum and scatter Σ h hᵀ of unit rows: all that a fit needs, kept up to date exactly.
-
-    This replaces the paper's SVD of all rows. d is a few hundred, so the scatter is small, and
-    `fit` needs one eigendecomposition of the covariance, whatever N is. All in float64.
-
-    count: N, without rows that are not finite or all zero. sum: (d,). scatter: (d, d).
-    """
-
-    def __init__(self, dim: int) -> None:
-        self.dim = dim
-        self.count, self.sum, self.scatter = 0, np.zeros(dim), np.zeros((dim, dim))
-
-    @classmethod
-    def of(cls, count: int, sum: DoubleArray, scatter: DoubleArray) -> Moments:
-        """Moments with these fields. Raises ValueError if the fields do not fit together."""
-        moments = cls(len(sum))
-        if scatter.shape != (moments.dim, moments.dim) or count < 0:
-            raise ValueError(f"no moments: count {count}, sum {sum.shape}, scatter {scatter.shape}")
-        if not (np.isfinite(sum).all() and np.isfinite(scatter).all()):
-            raise ValueError("no moments: a number in them is not finite")
-        moments._add(count, sum, scatter)
-        return moments
-
-    def add(self, rows: NDArray[Any]) -> None:
-        """Add rows (n, d), normalised here. Cost O(n·d²). Raises ValueError on another shape."""
-        rows = np.asarray(rows)
-        if rows.ndim != 2 or rows.shape[1] != self.dim:
-            raise ValueError(f"rows have shape {rows.shape}; (n, {self.dim}) is needed")
-        with one_blas_thread():
-            for start in range(0, len(rows), BLOCK):
-                unit = _unit_rows(rows[start : start + BLOCK])
-                self._add(len(unit), unit.sum(axis=0), unit.T @ unit)
-
-    def merge(self, other: Moments) -> None:
-        """Add all rows of `other`, which has the same dimension."""
-        self._add(other.count, other.sum, other.scatter)
-
-    def _add(self, count: int, sum: DoubleArray, scatter: DoubleArray) -> None:
-        self.count += count
-        self.sum += sum
-        self.scatter += scatter
-
-    def fit(self, *, c: float = 3.0) -> Metric:
-        """The metric of all rows added; c as for the function `fit`. Cost O(d³)."""
-        if not 0.001 <= c <= 1000:  # beyond, float32 does not hold Σ⁻¹ for all rows
-            raise ValueError(f"c is {c}; the ridge's factor must be 0.001 to 1000 (paper: 10)")
-        mean = self.sum / max(self.count, 1)
-        covariance = self.scatter / max(self.count, 1) - np.outer(mean, mean)
+    H = np.asarray(H)
+    if H.ndim != 2:
+        raise ValueError(f"rows have shape {H.shape}; (n, d) is needed")
+    if not 0.001 <= c <= 1000:  # beyond, float32 does not hold Σ⁻¹ for all rows
+        raise ValueError(f"c is {c}; the ridge's factor must be 0.001 to 1000 (paper: 10)")
+    rows, dim = _unit_rows(H), H.shape[1]
+    count = max(len(rows), 1)
+    with one_blas_thread():
+        mean = rows.sum(axis=0) / count
+        covariance = rows.T @ rows / count - np.outer(mean, mean)
         variance = covariance.diagonal()
         if variance.sum() <= MIN_VARIANCE:
-            inverse_diagonal, A = np.ones(self.dim), np.empty((self.dim, 0))
+            inverse_diagonal, A = np.ones(dim), np.empty((dim, 0))
         else:
             inverse_diagonal = 1 / (variance + c * variance.mean())
-            with one_blas_thread():
-                A = _correction(covariance, inverse_diagonal, min(MAX_RANK, self.count - 1))
-        return Metric(
-            self.count,
-            mean.astype(np.float32),
-            inverse_diagonal.astype(np.float32),
-            A.astype(np.float32, order="F"),
-        )
+            A = _correction(covariance, inverse_diagonal, min(MAX_RANK, len(rows) - 1))
+    return Metric(
+        len(rows),
+        mean.astype(np.float32),
+        inverse_diagonal.astype(np.float32),
+        A.astype(np.float32, order="F"),
+    )
 
 
 def _correction(

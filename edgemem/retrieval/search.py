@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,11 +41,10 @@ from edgemem.retrieval.lexical import (
     time_terms,
 )
 from edgemem.retrieval.metric import Metric
-from edgemem.retrieval.vectors import Dtype, TableView, VectorSubset
-from edgemem.retrieval.whitening import EVERYBODY, Key, Whitening
+from edgemem.retrieval.vectors import Dtype, TableView
+from edgemem.retrieval.whitening import EVERYBODY, Whitening
 from edgemem.store import Changes, Store
 from edgemem.store.changes import tokenize
-from edgemem.vault import Vault
 
 __all__ = ["FEATURES", "FEW", "MANY", "MATCHES", "NEAREST", "RELEVANT", "Candidates", "Feature"]
 __all__ += ["QueryTokens", "Scored", "SearchIndex", "Weights", "find", "match", "parts_of"]
@@ -444,30 +442,9 @@ class SearchIndex:
                 return own
         return self.whitening.get(EVERYBODY, seen.generation, lambda: table.vectors(None))
 
-    def save_metrics(self, path: Path, *, model_id: str, vault: Vault | None = None) -> bool:
-        """As `Whitening.save`, of the current generation."""
-        return self.whitening.save(path, *self._for_metrics(model_id), vault)
-
-    def load_metrics(self, path: Path, *, model_id: str, vault: Vault | None = None) -> bool:
-        """As `Whitening.load`. Call it after `apply`."""
-        return self.whitening.load(path, *self._for_metrics(model_id), vault)
-
-    def _for_metrics(self, model_id: str) -> tuple[Callable[[Key], VectorSubset], dict[str, Any]]:
-        """A function that returns a key's live vectors, and the stamp of a file written now."""
-        with self._lock:
-            table, of = self.vectors.table(), self._catalog.by_user()
-            stamp = {
-                "generation": self.generation,
-                "model_id": model_id,
-                "dim": self.dim,
-                "dtype": self.vectors.dtype,
-            }
-        return lambda key: table.vectors(None if key is None else of(key)), stamp
-
     def close(self) -> None:
-        """Stop the work of other threads. Searches still work afterwards."""
+        """Stop the work of another thread. Searches still work afterwards."""
         self.vectors.close()
-        self.whitening.close()
 
 
 def similarities(
