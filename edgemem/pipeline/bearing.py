@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from functools import cache
-from io import BytesIO
 from itertools import islice
 from math import log
 from typing import TYPE_CHECKING
@@ -38,7 +36,7 @@ from edgemem.pipeline.recall import (
 )
 from edgemem.results import Evidence, Hit, Scope
 from edgemem.runtime.embedder import Embedder
-from edgemem.runtime.onnxfile import expert_file
+from edgemem.runtime.onnxfile import expert
 from edgemem.stages.material import is_material
 
 if TYPE_CHECKING:
@@ -141,7 +139,7 @@ def foremost(memory: Memory, task: str, found: Sequence[Evidence]) -> tuple[str,
     told = [sentence for sentence in dict.fromkeys(told) if len(sentence) <= _QUOTED_CHARS]
     if not told or (read := features(memory.embedder, task, told)) is None:
         return ()
-    logits = read @ _weights()
+    logits = read @ expert("bearing")["weights"]
     best = np.argsort(-logits, kind="stable")[:_FOREMOST].tolist()
     return tuple(told[i] for i in sorted(best) if logits[i] >= _LEAST_LOGIT)
 
@@ -158,11 +156,3 @@ def features(embedder: Embedder, request: str, told: Sequence[str]) -> NDArray[n
     asked = {*language.content_words(request)}
     shared = [len(asked.intersection(language.content_words(sentence))) for sentence in told]
     return np.column_stack([near, kinds, both, shared, np.ones(len(told))]).astype(np.float32)
-
-
-@cache
-def _weights() -> NDArray[np.float32]:
-    """(len(KINDS) + 4,)"""
-    with np.load(BytesIO(expert_file("bearing"))) as saved:
-        weights: NDArray[np.float32] = saved["weights"]
-    return weights

@@ -5,8 +5,6 @@ Knows a Memory's index and the fitted weights; no message, no search.
 
 from __future__ import annotations
 
-from functools import cache
-from io import BytesIO
 from math import log
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -16,7 +14,7 @@ from numpy.typing import NDArray
 from edgemem.pipeline.ingest import nearest
 from edgemem.results import Hit, Query, Scope
 from edgemem.runtime.embedder import Embedder
-from edgemem.runtime.onnxfile import expert_file
+from edgemem.runtime.onnxfile import expert
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
@@ -41,7 +39,7 @@ def lasting(memory: Memory, scope: Scope, kind: Kind, *, most: int = _MOST) -> l
     search scored them, so their score is 0. `python -m bench.fit_lasting` fits the weights for one
     embedder; with any other there are no hits.
     """
-    weights = _weights()
+    weights = expert("lasting")
     if memory.embedder.model_id != str(weights["embedder"]):
         return []
     column = KINDS.index(kind)
@@ -57,16 +55,8 @@ def lasting_logits(embedder: Embedder, vectors: NDArray[np.float32]) -> NDArray[
 
     None with an embedder that no weights are fitted to.
     """
-    weights = _weights()
+    weights = expert("lasting")
     if embedder.model_id != str(weights["embedder"]):
         return None
     logits: NDArray[np.float32] = vectors @ weights["vector"] + weights["bias"]
     return logits
-
-
-@cache
-def _weights() -> dict[str, NDArray[np.float32]]:
-    """vector: (dim, len(KINDS)); bias: (len(KINDS),). embedder: id of the model whose embeddings
-    they are fitted to, a string."""
-    with np.load(BytesIO(expert_file("lasting"))) as saved:
-        return dict(saved)

@@ -141,7 +141,8 @@ def expert(name: str) -> Expert:
 
 def read_expert(file: bytes) -> Expert:
     with np.load(BytesIO(file)) as arrays:
-        return {key: arrays[key].astype(np.float32) for key in arrays.files}
+        kept = {key: arrays[key] for key in arrays.files}
+    return {k: a if a.dtype.kind == "U" else a.astype(np.float32) for k, a in kept.items()}
 
 
 def rewritten(file: Path, expert: Expert | None = None) -> bytes | None:

@@ -11,8 +11,6 @@ Knows a message as text; knows no memory and no fact.
 from __future__ import annotations
 
 import re
-from functools import cache
-from io import BytesIO
 from math import log
 
 import numpy as np
@@ -20,7 +18,7 @@ from numpy.typing import NDArray
 
 from edgemem.language import is_of_speaker, quotations, words
 from edgemem.runtime.embedder import Embedder
-from edgemem.runtime.onnxfile import expert_file
+from edgemem.runtime.onnxfile import expert
 
 __all__ = ["features", "is_material", "read"]
 
@@ -35,7 +33,7 @@ FloatArray = NDArray[np.float32]
 
 def is_material(embedder: Embedder, text: str) -> bool:
     """Whether, by the regression, a message is more probably a text than about the user's life."""
-    weights = _shipped()
+    weights = expert("material")
     if embedder.model_id != str(weights["embedder"]):
         return False
     found = features(text, embedder.embed_query(read(text)))
@@ -71,11 +69,3 @@ def _form(text: str) -> list[float]:
         float(text[:1] in '"“„«'),
         float(is_of_speaker(lead[0] if lead else text)),
     ]
-
-
-@cache
-def _shipped() -> dict[str, NDArray[np.float32]]:
-    """weights: as `features` gives them, for the logit; embedder: id of the model whose embeddings
-    they are fitted to, a string."""
-    with np.load(BytesIO(expert_file("material"))) as saved:
-        return dict(saved)

@@ -13,10 +13,10 @@ stage `TALK` has learned to.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import date
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Literal
 
 from edgemem.language import (
@@ -150,10 +150,7 @@ def _no_copy(
         return answer.result
     asked = _EDIT_AGAIN.format(how=how.content.rstrip(" ."), text=text)
     again = converse(engine, _EDIT_SYSTEM, [replace(how, content=asked)], options, stage="edit")
-    try:
-        yield from again
-    finally:
-        again.close()
+    yield from again  # closing this closes it
     return again.result
 
 
@@ -208,7 +205,8 @@ def converse(
     if (most := wanted["max_tokens"]) is not None:
         wanted["max_tokens"] = min(most, max(1, room))
     answer = engine.stream(prompt, **wanted | {"stage": stage, "prefill": begun})
-    return Stream(_after(begun, Stream(_with_right_weekdays(answer))))
+    pieces = chain([begun] if begun else [], _with_right_weekdays(answer))
+    return _rewritten(answer, pieces, lambda said: begun + right_weekdays(said))
 
 
 def _concluding(told: Sequence[str]) -> str:
@@ -218,16 +216,19 @@ def _concluding(told: Sequence[str]) -> str:
     return f"You told me: {quotes} So" if told else ""
 
 
-def _after(begun: str, answer: Stream) -> Generator[str, None, Generation | None]:
-    """The pieces of an answer after the beginning that the model was given."""
-    try:
-        if begun:
-            yield begun
-        yield from answer
-    finally:
-        answer.close()
-    said = answer.result
-    return said and replace(said, text=begun + said.text)
+def _rewritten(answer: Stream, pieces: Iterable[str], text: Callable[[str], str] = str) -> Stream:
+    """An answer with other pieces, which are made of its own as they are read, and with `text` of
+    its result's text."""
+
+    def read() -> Generator[str, None, Generation | None]:
+        try:
+            yield from pieces
+        finally:
+            answer.close()
+        said = answer.result
+        return said and replace(said, text=text(said.text))
+
+    return Stream(read())
 
 
 def without_echo(answer: Stream, question: str, instead: Callable[[], str]) -> Stream:
@@ -235,41 +236,30 @@ def without_echo(answer: Stream, question: str, instead: Callable[[], str]) -> S
 
     A beginning of the question is held back until the answer differs from it.
     """
-    return Stream(_no_echo(answer, question, instead))
+    return _rewritten(answer, _no_echo(answer, question, instead))
 
 
-def _no_echo(
-    answer: Stream, question: str, instead: Callable[[], str]
-) -> Generator[str, None, Generation | None]:
+def _no_echo(answer: Stream, question: str, instead: Callable[[], str]) -> Iterator[str]:
     asked, held, said = to_listener(question), "", ""
-    try:
-        for piece in answer:
-            said += piece
-            held += piece
-            if not asked.startswith(to_listener(said)):
-                yield held
-                held, asked = "", ""
-        yield (instead() if asked and to_listener(said) == asked else "") or held
-    finally:
-        answer.close()
-    return answer.result
+    for piece in answer:
+        said += piece
+        held += piece
+        if not asked.startswith(to_listener(said)):
+            yield held
+            held, asked = "", ""
+    yield (instead() if asked and to_listener(said) == asked else "") or held
 
 
-def _with_right_weekdays(answer: Stream) -> Generator[str, None, Generation | None]:
+def _with_right_weekdays(answer: Stream) -> Iterator[str]:
     """The pieces of an answer whose dates get their right weekdays; only a weekday is held back,
     until its date follows or cannot."""
     held = ""
-    try:
-        for piece in answer:
-            held = right_weekdays(held + piece)
-            end = unfinished_day(held)
-            yield held[:end]
-            held = held[end:]
-        yield held
-    finally:
-        answer.close()
-    said = answer.result
-    return said and replace(said, text=right_weekdays(said.text))
+    for piece in answer:
+        held = right_weekdays(held + piece)
+        end = unfinished_day(held)
+        yield held[:end]
+        held = held[end:]
+    yield held
 
 
 def _prompt(system: str, turns: Sequence[Message]) -> list[dict[str, str]]:
@@ -301,22 +291,19 @@ def small_talk(engine: Engine, text: str, turns: Sequence[Message]) -> Stream:
 
 def fulfil(engine: Engine, text: str, turns: Sequence[Message], instead: str = NO_IDEA) -> Stream:
     """Small talk that answers a request. An expert's NOTED is no answer, and becomes `instead`."""
-    return Stream(_never_noted(small_talk(engine, text, turns), instead))
+    reply = small_talk(engine, text, turns)
+    return _rewritten(reply, _never_noted(reply, instead))
 
 
-def _never_noted(reply: Stream, instead: str) -> Generator[str, None, Generation | None]:
+def _never_noted(reply: Stream, instead: str) -> Iterator[str]:
     """The pieces of a reply; a beginning of NOTED is held back until the reply differs from it."""
     said = ""
-    try:
-        for piece in reply:
-            before, said = said, said + piece
-            if not NOTED.startswith(said.strip()):
-                yield piece if not NOTED.startswith(before.strip()) else said
-        if NOTED.startswith(said.strip()):
-            yield said if said.strip() not in ("", NOTED) else instead
-    finally:
-        reply.close()
-    return reply.result
+    for piece in reply:
+        before, said = said, said + piece
+        if not NOTED.startswith(said.strip()):
+            yield piece if not NOTED.startswith(before.strip()) else said
+    if NOTED.startswith(said.strip()):
+        yield said if said.strip() not in ("", NOTED) else instead
 
 
 def acknowledge(engine: Engine, text: str, *, kept: bool = True) -> Stream:
@@ -329,7 +316,9 @@ def acknowledge(engine: Engine, text: str, *, kept: bool = True) -> Stream:
     when `text` does not fit.
     """
     reply = small_talk(engine, text, ())
-    return Stream(_probable(reply, kept) if engine.expert(TALK) else _first_sentence(reply))
+    if engine.expert(TALK):
+        return Stream(_probable(reply, kept))
+    return _rewritten(reply, _first_sentence(reply))
 
 
 def _probable(reply: Stream, kept: bool) -> Generator[str, None, Generation]:
@@ -341,20 +330,16 @@ def _probable(reply: Stream, kept: bool) -> Generator[str, None, Generation]:
     return replace(said, text=text)
 
 
-def _first_sentence(answer: Stream) -> Generator[str, None, Generation | None]:
+def _first_sentence(answer: Stream) -> Iterator[str]:
     """The pieces of a reply up to the end of its first sentence."""
     said = ""
-    try:
-        for piece in answer:
-            before, said = len(said), said + piece
-            if starts := sentence_starts(said.lstrip()):
-                end = len(said) - len(said.lstrip()) + starts[0]
-                yield said[before:end].rstrip()
-                break
-            yield piece
-    finally:
-        answer.close()
-    return answer.result
+    for piece in answer:
+        before, said = len(said), said + piece
+        if starts := sentence_starts(said.lstrip()):
+            end = len(said) - len(said.lstrip()) + starts[0]
+            yield said[before:end].rstrip()
+            return
+        yield piece
 
 
 def _talk(engine: Engine, text: str, turns: Sequence[Message]) -> Prompt:
