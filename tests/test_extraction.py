@@ -469,6 +469,7 @@ BOUGHT, MASTS = [turn("I bought a boat.")], [turn("I bought a boat, it has 2 mas
 FAST = [BOAT, turn("I like that it is so fast.")]
 SAILED = [turn("How was it?", "Tom"), turn("We sailed all day. Boats are wonderful.")]
 SOWN = [turn("Is Sanne going to Wisley?", "Tom"), turn("Sowed beetroot in two rows.")]
+BASED = [SOWN[0], turn("Based in Wisley.")]
 PROUD = [turn("Hello?", "Tom"), turn("You have run a race, I am proud of you.")]
 PETS = [turn("Do you have pets?", "Tom"), turn("I have two black cats.")]
 
@@ -501,6 +502,7 @@ PETS = [turn("Do you have pets?", "Tom"), turn("I have two black cats.")]
         # A sentence without "I" is of who speaks of themselves around it.
         (SAILED, "Tom finds boats wonderful", "Ana finds boats wonderful"),
         (SOWN, "Sanne has sown beetroot in two rows", "Ana has sown beetroot in two rows"),
+        (BASED, "Sanne is based in Wisley", ...),
         # A fact of somebody with a name is not the user's, who did not speak.
         (BOUGHT, "I bought a boat", None),
         (BOUGHT, "User bought a boat", "Ana bought a boat"),

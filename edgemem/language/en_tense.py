@@ -92,7 +92,11 @@ _WAS = _ONLY_PARTICIPLES | frozenset(
     "became forgot rose shone born withdrew laid lay hurt burst wept crept swept leapt knelt "
     "sought".split()
 )
-_NO_DIARY = frozenset("was were wasn't weren't had hadn't did said told been".split())
+# These begin a question, or tell what somebody is: "Born in Leeds."
+_NO_DIARY = frozenset(
+    "was were wasn't weren't had hadn't did said told been born based called named aged located"
+    " situated supposed allowed made built married engaged divorced retired tired stuck".split()
+)
 # Their present and past look the same: "I put", "they quit".
 _EITHER = frozenset("put cut let set hit read quit shut cost bet beat split spread rid".split())
 # Their simple present means a plan as often as a habit: "I leave on Friday".
@@ -166,7 +170,7 @@ def begins_as_past(text: str) -> bool:
     (True, False)
     """
     first = next((token for token, _ in _words(text)), "")
-    return (first in _WAS and first not in _NO_DIARY) or _is_past_form(first, "")
+    return first not in _NO_DIARY and (first in _WAS or _is_past_form(first, ""))
 
 
 def clause(text: str, start: int, end: int) -> tuple[int, int]:

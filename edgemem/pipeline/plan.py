@@ -337,10 +337,11 @@ def _computed(
 def _from_evidence(talk: Conversation, request: Request, hits: SearchResults) -> AnswerPlan:
     """The plan of any other message. A question of general knowledge that is near to a memory asks
     for it if its intent is doubtful, or if the model says itself when no memory tells; one that
-    names somebody known, if the model knows little of the world."""
+    names somebody known also if the model knows little of the world."""
     unsure = request.intent.doubtful or talk.heeds_notes
+    reads = talk.is_small or talk.heeds_notes
     if request.wants == "general" and (
-        (unsure and _is_near(hits)) or (talk.is_small and _names_known(talk, request, hits))
+        (unsure and _is_near(hits)) or (reads and _names_known(talk, request, hits))
     ):
         request = request.wanting("recall")
     plan = _begun(talk, request, hits)
