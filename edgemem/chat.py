@@ -86,10 +86,9 @@ class Reply:
     dropped ends as by `close`.
 
     Set from the start: wants (what the message wants), tells (whether it may tell something), hits
-    (what the search found), context (the memories shown), found (whether there were any). Set once
-    the reply has ended: text, generation (None if no model was asked), changes (what was
-    remembered), timings (intent_ms, recall_ms, ttft_s, tokens_per_s, remember_s), cloud (its
-    answer, if the cloud answered), cloud_error (why the cloud failed).
+    (of the search), context (the memories shown), found (whether there were any). Set once it has
+    ended: text, generation (None if no model was asked), changes (what was remembered), timings
+    (intent_ms, recall_ms, ttft_s, tokens_per_s, remember_s), cloud (its answer), cloud_error.
     """
 
     wants: Want | None
@@ -185,11 +184,10 @@ class Chat:
     ) -> Reply:
         """Send a message; the reply streams as it is iterated.
 
-        This call searches and may ask an expert (about a second). Then it stores the message, so
-        that a message that cannot be stored gets no answer. A question with images is stored first,
-        and its images are read, unless the model sees. When the reply ends or is closed, facts
-        are extracted (seconds). A user interface should pass remember="first", which leaves the
-        facts to `Memory.process_pending`, and run that on a worker.
+        This call searches and may ask an expert (about a second), and stores the message, so that a
+        message that cannot be stored gets no answer. When the reply ends or is closed, facts are
+        extracted (seconds). A user interface should pass remember="first", which leaves the facts
+        to `Memory.process_pending`, and run that on a worker.
         images: as for `Memory.add`; they are stored with the message. timestamp: when the message
         is said (None: now). remember=False stores nothing; "answer" stores the answer alone, for a
         message that is stored already. A message that only asks to forget is never stored.
@@ -236,8 +234,7 @@ class Chat:
         return reply
 
     def _store(self, request: Request) -> AddResults:
-        """Store a message. Searches leave a "recalled" one out: a question, asked again, would find
-        itself."""
+        """Store a message. Searches leave one out that only asks: it would find itself."""
         said = {"role": "user", "content": request.text, "recalled": not request.intent.tells}
         more = {"images": request.images, "timestamp": request.said_at, **asdict(self._scope)}
         return self.memory.add(said, infer="later", **more)
@@ -397,9 +394,9 @@ class Chat:
         return alone and roles == ["user", "assistant"]
 
     def _text_below(self, plan: AnswerPlan, answer: str) -> str:
-        """The text below an answer, or "": the memories that bear on advice (on a letter, too, if a
-        model this small mixes up who does what), the memories nearest to a question that was
-        refused or that a conversing model answered, a caution, or that an edit changed nothing."""
+        """The text below an answer, or "": the memories that bear on advice (on a letter, too, of a
+        small model), or that are nearest to a question that was refused or that a conversing model
+        answered; a caution; or that an edit changed nothing."""
         wants, converses = plan.request.wants, plan.way == "converse"
         is_small = self._conversation.is_small
         if wants == "general" and answer != NO_IDEA and (is_small or not converses):
@@ -442,9 +439,9 @@ class Chat:
     def _converse(self, plan: AnswerPlan, plain: Turn) -> tuple[Stream, Turn]:
         """An answer in a conversation, and the user's turn as it is shown.
 
-        If the window is full, the oldest turns are left out. If the message alone does not fit, its
-        notes are left out, then the known facts. A question that is not about the user is asked
-        without these, and without turns of memories: a model below HEEDS_PARAMS repeats both.
+        If the window is full, the oldest turns are left out; if the message alone does not fit, its
+        notes, then the known facts. A model below HEEDS_PARAMS repeats these, so it is asked
+        without them, and without turns of memories, what is not about the user.
         """
         talk, request = self._conversation, plan.request
         engine, today = talk.engine, date.fromisoformat(local_time(request.said_at)[:10])

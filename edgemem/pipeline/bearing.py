@@ -58,11 +58,9 @@ def bearing(
 
     They are taken by turns from the hits of the search that are not far below the best one, and
     from those of a search for each name and part of the task. advice: also from what the user must
-    avoid, or one named in the task or in these hits; a search may find none of that. What those
-    named in the task must avoid has the first places, and leaves two. A letter says only what it is
-    about. Turns that only ask are left out, and so are images and their captions that share no word
-    with the task: where nothing resembles it, the best hit is any receipt. Of an image the lines
-    near to the task are shown.
+    avoid, or one named in the task or in these hits. What those named in the task must avoid has
+    the first places, and leaves two. Turns that only ask are left out, and images and their
+    captions that share no word with the task. Of an image the lines near to the task are shown.
     """
     rows: list[Sequence[Hit]] = [hits]
     lasts = lasting(memory, scope, "constraint", most=_MANY) if advice else []
@@ -91,8 +89,7 @@ def bearing(
 
 
 def _own(hits: Sequence[Hit], *, sure: bool) -> list[Hit]:
-    """The hits that do not clearly tell of another than the user. sure: nor do their facts: "Posy
-    must not" has no "she", and its fact is not about the user."""
+    """The hits that do not clearly tell of another than the user. sure: nor do their facts."""
     theirs = {id for hit in hits if hit.kind == "fact" and not _is_own(hit) for id in hit.sources}
     return [
         hit
@@ -103,8 +100,8 @@ def _own(hits: Sequence[Hit], *, sure: bool) -> list[Hit]:
 
 
 def _is_own(hit: Hit) -> bool:
-    """Whether a hit does not clearly tell of another than the user. "She must not" says of whom in
-    the message before: perhaps of whom the request is about."""
+    """Whether a hit does not clearly tell of another than the user. Of whom "She must not" tells is
+    said in the message before."""
     told = hit.memory
     if hit.kind == "fact":
         return "User" in told

@@ -1,12 +1,12 @@
 """Images of messages: their memories, their text and captions, look-alikes, answers from them.
 
-The text of an image's memory is its caption and the text that was read in it. It is written anew
-when either changes. A text that the user gives the memory by hand (`Memory.update`) becomes the
-caption. A caption that is the text of the image's message changes with the message.
+The text of an image's memory is its caption and the text that was read in it, written anew when
+either changes. A text that the user gives the memory by hand (`Memory.update`) becomes the caption.
+A caption that is the text of the image's message changes with the message.
 
-An image stays "pending" until a process has read its text, so a crash loses nothing. It also stays
-pending while a memory limit has no room for the OCR. An image without a caption gets one from a
-model that sees, whose name is stored in `caption_by`. `Memory.add` waits for neither.
+An image stays "pending" until a process has read its text, so a crash loses nothing. An image
+without a caption gets one from a model that sees, whose name is stored in `caption_by`.
+`Memory.add` waits for neither.
 """
 
 from __future__ import annotations
@@ -145,11 +145,8 @@ def set_text(
 
 @retried_if_outdated
 def set_caption(memory: Memory, memory_id: str, caption: str, by: str) -> None:
-    """Store a caption for a memory's image that has none, and the name of who wrote it (`by`).
-
-    An empty caption says that the model found none; it is shown nowhere. Does nothing if the image
-    got a caption meanwhile, or the memory was erased or deleted.
-    """
+    """Store a caption for a memory's image, and who wrote it (`by`); an empty one says that the
+    model found none. Does nothing if the image has one by now, or the memory was deleted."""
     item = memory.store.get([memory_id]).get(memory_id)
     if item is None or item.image is None or item.image.caption is not None:
         return
@@ -347,11 +344,8 @@ def _embedding(embedder: ImageEmbedder, data: bytes) -> NDArray[np.float32]:
 
 
 def caption(memory: Memory, limit: int | None = None) -> None:
-    """Let the language model caption images without a caption, oldest first; at most `limit`.
-
-    Does nothing if the model sees no images; it is not loaded to find that out. An image that it
-    cannot read gets an empty caption, and is not tried again. Raises ModelError.
-    """
+    """Let the language model, if it sees, caption images without a caption, oldest first; at most
+    `limit`. An image that it cannot read gets an empty caption. Raises ModelError."""
     if not memory._parts.sees:
         return
     for memory_id, image_id in images.uncaptioned(memory.store, -1 if limit is None else limit):
@@ -508,11 +502,8 @@ def pixels_of(sources: Sequence[bytes | str | Path]) -> tuple[Pixels, ...]:
 
 
 def images_of(memory: Memory, hits: Sequence[Hit]) -> tuple[tuple[Hit, ...], tuple[Pixels, ...]]:
-    """The hits whose turns came with images, and the pixels of these images.
-
-    Only the best _FIRST hits and at most _MOST images are taken. Both are empty if the best hit
-    came without an image: then the question is not about one.
-    """
+    """Of the best _FIRST hits those whose turns came with images, and the pixels of at most _MOST
+    images. Both are empty if the best hit came without an image."""
     first = hits[:_FIRST]
     came = images.of_turns(memory.store, [turn for hit in first for turn in hit.sources])
     shown = tuple(hit for hit in first if came.keys() & {*hit.sources})

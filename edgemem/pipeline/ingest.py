@@ -1,9 +1,8 @@
 """The write path: messages become turns, and facts are extracted from the turns.
 
 A turn and its piece of pending work are committed together before the language model runs. One
-transaction then applies the operations of the piece and deletes it. If the model's answer cannot be
-parsed, or the process dies, the piece stays and is tried again. One process at a time works on
-pending pieces.
+transaction then applies the operations of the piece and deletes it; until then it stays, and is
+tried again. One process at a time works on pending pieces.
 """
 
 from __future__ import annotations
@@ -105,9 +104,8 @@ def text_to_embed(turn: StoredTurn | Message, image: str | None = None) -> str:
 
 
 def imported_id(import_id: object, scope: Scope, *what: object) -> str:
-    """The id of an imported turn or memory, the same on every device and at every time.
+    """The id of an imported turn or memory, the same on every device, for sync and for erase.
 
-    So two devices that import a file have it once after a sync, and what was erased is recognised.
     import_id: the message's IMPORT_ID, or the memory's id in the other program. what: distinguishes
     the memories that are made of the turn from the turn and from each other.
     """
@@ -198,10 +196,8 @@ class Outdated(Exception):
 
 
 def retried_if_outdated(write: Callable[P, R]) -> Callable[P, R]:
-    """Decorates a function that reads memories, embeds and writes: on Outdated it is called again.
-
-    No transaction is open while it embeds, so another writer may change the memories meanwhile.
-    """
+    """Decorates a function that reads memories, embeds and writes: on Outdated it is called again,
+    as another writer may change the memories while it embeds."""
 
     @wraps(write)
     def retried(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -306,8 +302,8 @@ def _extract_and_update(memory: Memory, piece: PendingItem) -> list[Change]:
 
 
 def _of_life(memory: Memory, turns: Sequence[StoredTurn]) -> list[StoredTurn]:
-    """The turns without those that are material: no fact is taken from them, nor shown by them. An
-    assistant without a name is the model itself, whose words are only shown."""
+    """The turns without those that are material. An assistant without a name is the model itself,
+    whose words are only shown."""
     return [
         turn
         for turn in turns
@@ -390,11 +386,8 @@ def _new_fact(
 
 
 def _comparable(memory: Memory, new: NewMemory) -> list[tuple[MemoryItem, float]]:
-    """The facts to compare a new one with, each with its cosine, nearest first.
-
-    A scope without a user finds the facts of all users. Those are left out, so that no fact ends
-    that of another user.
-    """
+    """The facts to compare a new one with, each with its cosine, nearest first; none of another
+    user, as a scope without a user finds."""
     query = Query(new.memory, new.scope, kinds=frozenset({"fact"}), top_k=NEAREST)
     found = nearest(memory, query, new.vectors[0])
     return [(item, cosine) for item, cosine in found if item.user_id == new.scope.user_id]
@@ -495,9 +488,9 @@ def _ended_at(old: MemoryItem | NewMemory, new: MemoryItem | NewMemory, told_at:
 def conflicts(memory: Memory, text: str, scope: Scope) -> list[Conflict]:
     """The facts of a scope that a statement contradicts, the most similar first; writes nothing.
 
-    Two facts contradict each other if they give somebody two targets of a relation with one target
-    at a time (lives_in), if they say that something is liked and disliked, or if one denies what
-    the other says. text: about somebody by name; the first person means the user.
+    Facts do if they give somebody two targets of a relation with one target at a time (lives_in),
+    if they say that something is liked and disliked, or if one denies what the other says. text:
+    about somebody by name; the first person means the user.
     """
     statement = in_third_person(text, graph.USER)
     vector = memory.embedder.embed_query(statement)

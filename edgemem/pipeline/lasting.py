@@ -35,9 +35,9 @@ def lasting(memory: Memory, scope: Scope, kind: Kind, *, most: int = _MOST) -> l
     """The memories that most likely tell something lasting of a kind, the likeliest first.
 
     For each kind a logistic regression over the embedding says how probable that is. Its weights
-    are a direction, so the index finds these memories as it finds the nearest ones to a query. No
-    search scored them, so their score is 0. `python -m bench.fit_lasting` fits the weights for one
-    embedder; with any other there are no hits.
+    are a direction, so the index finds these memories as it finds the nearest ones to a query.
+    Their score is 0. `python -m bench.fit_lasting` fits the weights for one embedder; with any
+    other there are no hits.
     """
     weights = expert("lasting")
     if memory.embedder.model_id != str(weights["embedder"]):

@@ -75,10 +75,8 @@ _METRIC_NUMBERS = 2  # two fitted metrics of 100 directions take so many bytes t
 def engine_for(memory: Memory, stage: str, engine: Engine) -> Engine:
     """The model for a stage: `engine`, or the bundled model if only that has an expert.
 
-    The experts of the bundled model misread fewer messages than an instruct model without experts.
-    They extract fewer facts in a sixth of the time, and a smaller share is false (bench/LOG.md,
-    2026-11-29). A model of HEEDS_PARAMS or more works by itself, and so does a model too small to
-    follow instructions.
+    A model of HEEDS_PARAMS or more works by itself (bench/LOG.md, 2026-11-29), and so does a model
+    too small to follow instructions.
     """
     able = experts.INSTRUCT_PARAMS <= engine.n_params < experts.HEEDS_PARAMS
     if engine.expert(stage) or not able:
@@ -188,9 +186,8 @@ class Parts:
     def judge(self) -> Engine | None:
         """The bundled model with its experts, loaded beside the model that converses.
 
-        Its expert answers from memory in few words, and refuses what no memory tells. None if the
-        model or its experts are not installed, if there is a memory limit, or if the settings
-        `reader` or `experts` are not the defaults. Raises ModelError.
+        None if it is not installed, if there is a memory limit, or if the settings `reader` or
+        `experts` are not the defaults. Raises ModelError.
         """
         s = self.settings
         with self._lock:

@@ -129,11 +129,8 @@ def nearest_sentences(memory: Memory, question: str, found: Sequence[Evidence]) 
 
 
 def near_lines(memory: Memory, question: str, photo: Hit) -> str:
-    """The lines of a photo's text that are nearest to a question, in their order below its caption.
-
-    If the question asks for an amount, these are the price and lines with smaller amounts: no word
-    of "How much was the pizza?" is in "TOTAL 28.90".
-    """
+    """The lines of a photo's text that are nearest to a question, in their order below its caption;
+    if it asks for an amount, the price and lines with smaller amounts."""
     lines = lines_of(photo)
     if not lines:
         return headed(photo, ())
@@ -153,11 +150,7 @@ def _asks_amount(memory: Memory, question: str) -> bool:
 
 
 def asks_whole(memory: Memory, question: str, photo: Hit | None = None) -> bool:
-    """Whether a question asks for a photo's whole text.
-
-    Such questions differ in what they call the photo. With "photo" for each word that its caption
-    or first line has too, they resemble each other. photo: None if the question names no photo.
-    """
+    """Whether a question asks for a photo's whole text. photo: None if it names no photo."""
     near = _nearest(memory, _of_photo(question, photo), _WHOLE_TEXT)
     return near >= (_NAMES_NONE if photo is None else _ASKS_WHOLE)
 

@@ -1,8 +1,7 @@
 """All that was told of somebody, and what of it matters.
 
-A search gives the memories that resemble a question most. In the store of years hundreds have the
-name that "Who is Ana?" asks for, and most of these are remarks made again and again. So the store
-is asked for all of them, and those are kept whose words are rare in it.
+In the store of years hundreds of memories have the name that "Who is Ana?" asks for, and most are
+remarks made again and again. So the store is asked for all, and those with rare words are kept.
 
 Knows a Memory's store and words; no prompt, no score of a search.
 """
@@ -43,8 +42,8 @@ def all_told(
 
     names: whether a text or a speaker's name has one of the names. A fact is left out if its turns
     are given, too. Of more than `most` texts the `rarest` are given; those of their own only fill
-    the places that are left, as remarks ("I'm late") are many. No search scored them, so their
-    score is 0. fits: whether a memory is of the days that the question names.
+    the places that are left. Their score is 0. fits: whether a memory is of the days that the
+    question names.
     """
     rows = told_texts(memory.store, scope, {"turn", "fact", "image"})
     said = said_by(memory.store, scope, names)

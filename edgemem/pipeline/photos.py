@@ -1,8 +1,5 @@
 """What the text of a photo tells, in few words: its caption, and the lines that matter.
 
-The text of an image's memory is its caption and the text that was read in it. A whole receipt is no
-quotation, so a list or an answer quotes the lines that it is about, below the photo's caption.
-
 Knows the text of a memory; no store, no prompt.
 """
 
@@ -43,9 +40,8 @@ def one_line(text: str) -> str:
 
 
 def _unbroken(lines: Sequence[str]) -> list[str]:
-    """The lines, each with those that it runs on into. A line runs on if it is nearly as long as
-    the longest, as in a letter, ends in a comma or colon, or if the next begins with a small
-    letter."""
+    """The lines, each with those that it runs on into: if it is nearly as long as the longest, ends
+    in a comma or colon, or if the next begins with a small letter."""
     full = max(_LETTER, _RUNS_ON * max(map(len, lines), default=0))
     found: list[str] = []
     last = ""

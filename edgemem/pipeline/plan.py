@@ -4,15 +4,13 @@ The intent of a message (stages/intent.py) decides which memories it is answered
 of the model (runtime/experts.py) decide how:
 
 - An expert for short answers answers questions about facts. A model without one uses that of the
-  bundled model, which answers in place of a small model. In place of a larger one it answers only
-  if it is sure and the larger one confirms, or if no memory tells. A model of HEEDS_PARAMS or more
-  answers by itself.
-- A model with an expert for replies, or an instruct model, has a conversation. The memories are
-  dated notes beside the message. Below HEEDS_PARAMS the bundled model acknowledges a message that
-  only tells. If a client gave instructions or options, a model that is not small does that itself,
-  without notes.
-- The answer to "what is on these days?" lists what was told of them (days.py). A length of time, an
-  order or an age is computed from the days that were told (intervals.py).
+  bundled model: in place of a small model always, in place of a larger one only if it is sure and
+  the larger one confirms, or if no memory tells. A model of HEEDS_PARAMS or more answers by itself.
+- A model with an expert for replies, or an instruct model, has a conversation, with the memories as
+  dated notes. Below HEEDS_PARAMS the bundled model acknowledges a message that only tells, unless a
+  client gave instructions or options to a model that is not small.
+- What is on some days is listed (days.py); a length of time, an order or an age is computed from
+  the days that were told (intervals.py).
 - Below HEEDS_PARAMS an overview quotes the user. A model that has no expert and follows no
   instructions also quotes what bears on a task.
 - A model that sees is shown the images that a question is about.
@@ -273,8 +271,7 @@ def _found(talk: Conversation, request: Request) -> SearchResults:
 
 
 def left_out(talk: Conversation, plan: AnswerPlan) -> list[Hit]:
-    """The hits that are no evidence because another says them of themselves; the name stands
-    before them where a refusal quotes what is near."""
+    """The hits that are no evidence because another says them of themselves."""
     found = search(talk, plan.request.asked, plan.request.said_at)
     kept = {hit.id for hit in kept_for(talk.memory, talk.scope, plan.request.plain)(found)}
     return [hit for hit in found if hit.id not in kept]
@@ -396,8 +393,7 @@ def _evidence(talk: Conversation, plan: AnswerPlan) -> tuple[Evidence, ...]:
 
 
 def _foremost(talk: Conversation, plan: AnswerPlan) -> tuple[str, ...]:
-    """The sentences that advice begins with. A model that heeds all notes needs none, and a client
-    that set options gets the model's own words."""
+    """The sentences that advice begins with; none for a model that heeds all notes."""
     request = plan.request
     if request.wants != "task" or request.options or plan.way != "converse" or talk.heeds_notes:
         return ()
@@ -430,11 +426,8 @@ def evidence_for_expert(
 def _images_asked_about(
     talk: Conversation, plan: AnswerPlan
 ) -> tuple[tuple[Hit, ...], tuple[Pixels, ...]]:
-    """The memories and the pixels of the images that a question is about, if the model sees.
-
-    Images that came with the question have no memories yet. Without any, these are the images that
-    the search found.
-    """
+    """The memories and the pixels of the images that a question is about, if the model sees: those
+    that came with the question, which have no memories yet, or those that the search found."""
     if not talk.engine.sees or plan.request.wants is None:
         return (), ()
     if plan.request.images:
@@ -445,8 +438,8 @@ def _images_asked_about(
 
 
 def _of_memory(talk: Conversation, plan: AnswerPlan) -> AnswerPlan:
-    """The plan of a question about the user's life: also with the present time, if it asks for
-    that, and with the answer of an expert, if it is asked in a conversation."""
+    """The plan of a question about the user's life, with the present time, if it asks for that, and
+    in a conversation with the answer of an expert."""
     request, hits = plan.request, plan.hits
     now: tuple[Evidence, ...] = ()
     if not request.sent:
@@ -465,8 +458,7 @@ def _with_expert_answer(
     """The plan with the answer of the bundled model's expert, if the expert is sure or finds that
     no memory tells; else the plan as it is.
 
-    A small conversing model answers with whatever it is shown, even with facts that no longer hold.
-    But it judges well: if it does not confirm the answer, the plan quotes what was told.
+    If the conversing model does not confirm a sure answer, the plan quotes what was told.
     """
     if talk.engine.expert("generation") or talk.heeds_notes:
         return plan

@@ -1,9 +1,8 @@
 """From the hits of a search to what the model is shown: what matters, and is still true.
 
-A small base model answers better from the two sentences nearest to the question than from four
-whole turns (bench/LOG.md, 2026-11-21). An expert has learned to read whole turns, relevant or not.
-A fact leads to the turns that it was taken from, and the words of these turns are shown: a fact
-written by a small model is a good search key, but a bad quotation.
+A small base model is shown the sentences nearest to the question, an expert whole turns. A fact
+leads to the turns that it was taken from, and the words of these turns are shown: a fact written by
+a small model is a good search key, but a bad quotation.
 
 Knows a Memory; no prompt.
 """
@@ -91,12 +90,10 @@ def search(
     ids: whose. said_at: ISO-8601 time of the message; if it asks about another time, this also
     finds what was valid then, if it asks when in a year, only what is of that year, and if it asks
     when something comes next, nothing whose days are over; None: it asks about no time. before: the
-    turns before the message; also finds what fits them and the message together, but for the turns
-    themselves, which would find nothing as well as their own words. Only their beginnings count:
-    what an answer quotes would find itself. Of memories with the same text one is given, so
-    that a remark of every week leaves room for others: one of the year that the text names, else
-    the one told nearest to the time that it asks about, else the newest. keep: which of the hits
-    may be evidence (speakers.py).
+    turns before the message; what fits their beginnings and the message together is found, too, but
+    not these turns. Of memories with the same text one is given: one of the year that the text
+    names, else the one told nearest to the time that it asks about, else the newest. keep: which of
+    the hits may be evidence (speakers.py).
     """
     query = _as_searched(text)
     at = said_at and asked_at(text, said_at)
@@ -148,8 +145,7 @@ def _beginning(turn: Message) -> str:
 
 
 def _of_year(hits: Sequence[Hit], year: int) -> list[Hit]:
-    """The hits of a year; none if they are far below the best hit. What recurs every year is told
-    in the same words each time."""
+    """The hits of a year; none if they are far below the best hit."""
     near = any(_is_of(hit, year) for hit in within(hits, _OF_THE_BEST))
     return [hit for hit in hits if _is_of(hit, year)] if near else []
 
@@ -179,8 +175,8 @@ def _seconds(when: str) -> float:
 def _said_once(
     memory: Memory, hits: Sequence[Hit], fit: Callable[[Hit], tuple[bool, float]]
 ) -> list[Hit]:
-    """The hits; of turns in which one speaker says the same words, only the one that fits most, at
-    the place of the best of them."""
+    """The hits; of one speaker's turns in the same words only the one that fits most, at the place
+    of the best of them."""
     times = Counter(hit.memory for hit in hits)
     again = [id for hit in hits if times[hit.memory] > 1 for id in hit.sources]
     turns = memory.store.turns(again) if again else {}
@@ -195,8 +191,7 @@ def _said_once(
 
 
 def _as_searched(text: str) -> str:
-    """The plain form of a text, with the words of the text that its plain form lacks. So a hasty
-    query finds both hasty and plain memories."""
+    """The plain form of a text, and its words that this lacks: hasty memories are found, too."""
     plain = language.plain(text)
     if plain == text:
         return text
@@ -215,8 +210,7 @@ def without_remarks(
 ) -> list[Hit]:
     """The hits of a search, and further ones in place of remarks made again and again.
 
-    "Where do I work?" resembles every "Work was slow" of three years. least: texts among which none
-    is left out. keep: as in `search`.
+    least: texts among which none is left out. keep: as in `search`.
     """
     query = _as_searched(question)
     if language.asks_for_next(query):  # of many that are over, `search` has left the coming ones
@@ -245,8 +239,7 @@ def recall(
     answer. Turns far less probable than the best one are left out, and an assistant's long turn is
     cut to the sentences nearest to the question.
     ended: keep sentences that have been contradicted since, for a reader that tells by the days
-    what holds. A hasty message is one sentence, and dropping it would drop all that it tells. A
-    question about the past keeps them too.
+    what holds. A question about the past keeps them too.
     Order: of the whole turns about as probable as the best one the newest comes last, as an expert
     takes the last of two that contradict each other; for a question about the past the best turn
     comes last. Of sentences the best comes last, or the newest if the question asks for now.
@@ -302,11 +295,8 @@ def near_misses(memory: Memory, question: str, hits: Sequence[Hit]) -> tuple[Evi
 def clock(
     memory: Memory, question: str, said_at: str, *, refers: bool = False
 ) -> tuple[Evidence, ...]:
-    """The present day and time as evidence if a question is about them, as no memory tells them.
-
-    refers: whether it may be about something that was found: "What time?" is, and "What time is
-    it?" is not.
-    """
+    """The present day and time as evidence if a question is about them. refers: whether it may be
+    about something that was found."""
     if not language.asks_only_when(question):
         return ()
     asked, told = memory.embedder.embed([question, _now_told(_A_NOW)])
@@ -365,9 +355,8 @@ def notes(
 ) -> tuple[Evidence, ...]:
     """The notes for an instruct model from the hits: at most `most` whole turns, oldest first.
 
-    A turn with facts that have been contradicted since is kept and names them (`Evidence.over`).
-    seen: texts that are already in the conversation; they are left out. Hits far less probable than
-    the best one are left out too, as they cost time and distract the model.
+    A turn with facts that have been contradicted since names them (`Evidence.over`). Left out are
+    the texts `seen`, which are in the conversation, and hits far less probable than the best one.
     """
     near = within(hits, FAR_LESS, least=_LEAST)
     found = evidence_of(memory, None, near)
@@ -382,9 +371,8 @@ def known(
 ) -> tuple[Evidence, ...]:
     """The evidence that any answer in a scope may need, as much as fits, oldest first.
 
-    A search finds what resembles a message, but advice, a letter or a summary also needs facts that
-    do not. So the newest facts alternate with lasting ones, of each kind in turn. fits: whether so
-    much evidence fits. seen: texts that are already in the conversation.
+    The newest facts alternate with lasting ones, of each kind in turn. fits: whether so much
+    evidence fits. seen: texts that are already in the conversation.
     """
     newest = memory.store.list(scope, kinds={"fact"})[::-1][:_NEWEST]
     facts = [Hit.of(item, 0.0) for item in newest]
@@ -412,11 +400,11 @@ def overview(
     """At most `most` turns for an overview, oldest first, each text once.
 
     Left out are turns that only ask, and hits far below the best one of the others. If the question
-    names somebody, turns with the name stay, and of the others only the best. None are given if it
-    asks for all about somebody of whom nothing was told: the best would be of anybody. scope: whose
-    memories are all read for such a name (people.py); if nothing resembles the question ("what do
-    you know about me?"), what lasts comes first. said_at: ISO-8601 time of the question; if it ends
-    with a month or a year, what was told in or of that is given, if anything was.
+    names somebody, turns with the name stay, and of the others only the best; none are given if it
+    asks for all about somebody of whom nothing was told. scope: whose memories are all read for
+    such a name (people.py); if nothing resembles the question, what lasts comes first. said_at:
+    ISO-8601 time of the question; if it ends with a month or a year, what was told in or of that is
+    given, if anything was.
     """
     fits, of_any_time = None, hits
     if said_at and scope is not None and (named := _days_named(question, said_at)):
@@ -490,10 +478,7 @@ def told_of(
     memory: Memory, question: str, hits: Sequence[Hit], *, most: int, scope: Scope | None = None
 ) -> tuple[Evidence, ...]:
     """For "who is Tom?" at most `most` turns with his name, or in which he tells of himself, oldest
-    first; none for other questions.
-
-    A short answer would be whatever the likeliest of these turns says of anybody.
-    """
+    first; none for other questions."""
     if not (whom := language.asked_whom(question)):
         return ()
     found = evidence_of(memory, None, that_tell(memory, hits))
@@ -521,8 +506,7 @@ def shares(names: Collection[str], text: str) -> bool:
 
 
 def that_tell(memory: Memory, hits: Iterable[Hit]) -> list[Hit]:
-    """The hits without turns that only ask: a task is stored, because it may tell something, and
-    would be the best hit for the same task."""
+    """The hits without turns that only ask."""
     return [h for h in hits if h.kind != "turn" or not only_asks(memory.embedder, h.memory)]
 
 
@@ -549,9 +533,9 @@ def evidence_of(
     """The hits as evidence, in their order, if possible in the words of their turns.
 
     A fact has its own text if it was edited (with the day of the edit if a person made it), or if
-    its turns were deleted, edited or contradicted since. An edited turn has its new text. A
-    contradicted turn has the sentences that still hold. A sentence that a person has corrected is
-    always left out, and so is an image of which nothing is known.
+    its turns were deleted, edited or contradicted since. A contradicted turn has the sentences that
+    still hold. A sentence that a person has corrected is left out, and an image of which nothing is
+    known.
     question: None keeps contradicted sentences, and names the contradicted facts in
     `Evidence.over`; a question about the past keeps them too. assistants: whether the turns of an
     assistant without a name are included; a chat's own answers are never among the hits.
@@ -608,7 +592,7 @@ def _holding(text: str, over: Sequence[str]) -> str:
     """The sentences of a message that still hold when facts taken from it (`over`) no longer do.
 
     For each fact the sentence with most of its words is dropped, with the sentences that refer back
-    to it ("It has two rooms."). If no sentence has any of its words, the whole message is dropped.
+    to it. If no sentence has any of its words, the whole message is dropped.
     """
     if not over:
         return text

@@ -1,8 +1,7 @@
 """An assistant's reply, taken apart: its sentences, the items of its lists, the rows of its tables.
 
-A person's turn is short. An assistant's is long and in Markdown, and one line of it answers a
-question: the seventh of twelve items, a price under a heading, a row of a table. Such a line says
-little without its head, so each part has it.
+One line of a long turn in Markdown answers a question: the seventh of twelve items, a price under a
+heading, a row of a table. It says little without its head, so each part has that.
 """
 
 from __future__ import annotations

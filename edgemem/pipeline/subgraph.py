@@ -154,11 +154,8 @@ def _joined(found: Sequence[Evidence]) -> dict[tuple[int, int], str]:
 def _newest_first(
     memory: Memory, found: Sequence[Evidence], scores: Sequence[float]
 ) -> list[float]:
-    """The scores, exchanged where a newer memory says otherwise than the older one.
-
-    It does if it gives somebody another target of a relation that has one at a time (lives_in), and
-    the older one tells nothing else of them. It must bear on the question, too.
-    """
+    """The scores, exchanged where a newer memory that bears on the question gives somebody another
+    target of a relation that has one at a time, and the older one tells nothing else of them."""
     hits = {i: e.source for i, e in enumerate(found) if e.source is not None}
     told = relations_of(memory.store, [hit.id for hit in hits.values()], include_invalid=True)
     states = {

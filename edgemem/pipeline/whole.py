@@ -170,9 +170,8 @@ def read_out(
     """The text of the photo that a question asks to be told whole ("What did the receipt say?");
     none for other questions, and of a photo without a text.
 
-    sent: the photos that came with the question, which is about these. Such questions differ in
-    what they call the photo (`asks_whole`). One that calls it a photo and no more is about the
-    newest.
+    sent: the photos that came with the question, which is about these. One that says "photo" and no
+    more is about the newest.
     """
     asked = photo_asked(memory, question, hits)
     if not (sent or asked) and asks_whole(memory, question):

@@ -468,9 +468,8 @@ class VectorIndex:
 def _lacking_copies(graph: _Graph, table: TableView) -> IntArray | None:
     """The labels of the table's rows that a loaded graph lacks because they are copies.
 
-    None if the graph is not of this table: it lacks another row, or holds too many removed ones.
-    The file's checksum proves that this program wrote it, not that it is of this store. So some
-    vectors are compared. Another store's differ; those of a restored backup differ at the end.
+    None if the graph is not of this table: it lacks another row, or holds too many removed ones, or
+    some vectors differ. Those of a restored backup differ at the end.
     """
     labels = table.labels
     ids = np.sort(np.asarray(graph.index.get_ids_list(), np.int64))

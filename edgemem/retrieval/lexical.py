@@ -20,6 +20,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemem import language
 from edgemem.kernels import (
     Bm25Query,
     BoolArray,
@@ -30,16 +31,6 @@ from edgemem.kernels import (
     distinct,
     word_features,
 )
-from edgemem.language import (
-    DAY_TEXT,
-    TIME_WORDS,
-    absolute,
-    content_words,
-    day_text,
-    grams,
-    spelled_days,
-    words,
-)
 from edgemem.results import local_time
 from edgemem.retrieval.vectors import Columns
 from edgemem.store.changes import StoredPostings, word_terms
@@ -48,7 +39,7 @@ __all__ = ["Corpus", "Matches", "Postings", "PostingsView", "embedded_text", "gr
 __all__ += ["query_grams", "query_terms", "query_words", "search_text", "time_terms"]
 
 
-_DAY_LINE = re.compile(rf"\n{DAY_TEXT}\Z")
+_DAY_LINE = re.compile(rf"\n{language.DAY_TEXT}\Z")
 MAX_WORDS = 32  # of a query; more words of a pasted page would not find more
 MAX_GRAMS = 8 * MAX_WORDS
 
@@ -59,7 +50,7 @@ def search_text(text: str, *, speaker: str | None = None, when: str | None = Non
     when: ISO-8601. The day is written as people ask for it ("8 May 2023").
     """
     said = f"{speaker}: {text}" if speaker else text
-    return f"{said}\n{day_text(local_time(when))}" if when else said
+    return f"{said}\n{language.day_text(local_time(when))}" if when else said
 
 
 def embedded_text(search_text: str) -> str:
@@ -75,7 +66,7 @@ def query_words(query: str) -> list[str]:
 
     Stop words are left out, except of a query that has no other words.
     """
-    return list(dict.fromkeys(content_words(query) or words(query)))[:MAX_WORDS]
+    return list(dict.fromkeys(language.content_words(query) or language.words(query)))[:MAX_WORDS]
 
 
 def query_terms(query: str, now: float) -> list[str]:
@@ -84,7 +75,9 @@ def query_terms(query: str, now: float) -> list[str]:
     now: Unix seconds, to resolve relative dates. "last month" becomes the words of that month,
     which every memory of that month has in its day.
     """
-    dated, _ = absolute(spelled_days(query), datetime.fromtimestamp(now).astimezone().isoformat())
+    dated, _ = language.absolute(
+        language.spelled_days(query), datetime.fromtimestamp(now).astimezone().isoformat()
+    )
     return word_terms(query_words(dated))
 
 
@@ -97,7 +90,7 @@ def gram_counts(terms: Mapping[str, int]) -> dict[str, int]:
     """The count of each gram in a text, from the count of each term in it."""
     found: dict[str, int] = {}
     for term, count in terms.items():
-        for gram in grams(term):
+        for gram in language.grams(term):
             found[gram] = found.get(gram, 0) + count
     return found
 
@@ -108,7 +101,7 @@ def time_terms() -> list[str]:
 
     Months and years are not among them, because every indexed text ends with its day.
     """
-    return word_terms(TIME_WORDS)
+    return word_terms(language.TIME_WORDS)
 
 
 MAX_COUNT = 2**16 - 1
@@ -219,7 +212,10 @@ class Postings:
     def by_grams(self) -> Postings:
         """Postings of the same documents by their terms' grams. Cost O(grams of all documents)."""
         ids: dict[str, int] = {}
-        cut = [[ids.setdefault(gram, len(ids)) for gram in grams(term)] for term in self._term_ids]
+        cut = [
+            [ids.setdefault(gram, len(ids)) for gram in language.grams(term)]
+            for term in self._term_ids
+        ]
         # Each posting of a term becomes a posting of each of the term's grams.
         repeats = np.array([len(gram_ids) for gram_ids in cut], np.int64)
         sizes = np.repeat(self._terms["size"], repeats)

@@ -148,8 +148,7 @@ def parts_of(weights: Weights, features: Sequence[float]) -> dict[str, float]:
     """What each feature of one memory contributes to its score; the parts add up to the score.
 
     "base" is the score of all features at 0. The rest is shared in proportion to the terms of the
-    sum inside the logistic function: the integrated gradients from 0 (Sundararajan et al. 2017). A
-    part may be negative.
+    logit: the integrated gradients from 0 (Sundararajan et al. 2017).
     """
     terms = weights.weights.astype(np.float64) * np.asarray(features, np.float64)
     total = float(terms.sum())
@@ -180,11 +179,8 @@ class Candidates:
     rowids: (n,) int64. features: (n, len(Feature)) float32. similarity: "metric" or "cosine", what
     the first columns are, and so which weights apply. places: (n,) int64, the memory of the turn
     that each was taken from, else itself. images: (n,) bool, which are images. around: (n, AROUND)
-    int64, see `kernels.beside`. matches: (n, len(MATCHES)) float32, from `match`; None in a fast
-    search.
-
-    A candidate without token vectors is scored without matches, with the weights of a fast search.
-    It is ranked among the others, since both scores are probabilities.
+    int64, see `kernels.beside`. matches: (n, len(MATCHES)) float32, from `match`, NaN for those to
+    be scored as in a fast search; None in a fast search.
     """
 
     rowids: IntArray
@@ -304,8 +300,7 @@ class SearchIndex:
     def apply(self, changes: Changes, since: int | None = None) -> None:
         """Apply the store's changes to every part, as `VectorIndex.apply` does.
 
-        since: the generation held when full changes were read. They are ignored if another thread
-        has applied newer ones since.
+        since: the generation held when full changes were read; ignored if newer ones were applied.
         """
         terms = tokenize(changes.texts)
         with self._lock:

@@ -1,13 +1,12 @@
 """Stage 1, extraction: messages in, facts out, each citing the turn it was taken from.
 
 The prompt is MemLoRA's (A.1), one line. An expert adapter has learned the task from it. The expert
-reads one message at a time, with relative dates written out, after the two messages before it.
-Shown a pair at once, it attributed many facts to the wrong speaker (bench/LOG.md, 2026-11-22). Its
+reads one message at a time, with relative dates written out, after the two messages before it. Its
 facts must be grounded, so that no invention is stored: enough of their words must occur in what the
 expert was shown, and no fact may turn its message round ("Sam's wife is ill" into "User's wife").
 
-A base model of 135 M parameters has not learned the task, so without an expert the stage departs
-from the paper in three ways (bench/LOG.md has what each gave; `bench/stages.py` measures them):
+For a base model, which has not learned the task, the stage departs from the paper in three ways
+(`bench/stages.py` measures them):
 
 - worked examples follow the line (their KV is computed once and cached);
 - the model reads one sentence at a time, but no sentence that asks, greets or only speaks of the
@@ -160,8 +159,7 @@ def extract(
 
     context: earlier messages, shown before but not extracted from. captions: the indices of the
     messages that came with images. reader: how the model reads; None decides it by what the model
-    can do. Raises ValueError when the model's answer cannot be
-    parsed (the caller keeps the turn in `pending`), ModelError as the engine does.
+    can do. Raises ValueError when the model's answer cannot be parsed, ModelError as the engine.
     """
     reader = reader or reader_of(engine, "extraction")
     if reader == "quote":
@@ -174,8 +172,7 @@ def extract(
 
 
 def _stand_ins(messages: Sequence[Message]) -> dict[str, str]:
-    """A common name for each speaker whose name has no letter, by that name. The model writes "I"
-    of one whom a chat knows by a phone number."""
+    """A common name for each speaker whose name has no letter, as a phone number, by that name."""
     said = " ".join([*(m.content for m in messages), *(m.name or "" for m in messages)]).lower()
     names = dict.fromkeys(m.name for m in messages if m.name)
     unnamed = [name for name in names if not any(map(str.isalpha, name))]
@@ -305,8 +302,7 @@ def _prompt_name(message: Message, sentence: str) -> str:
 def _dated(text: str, sentence: str, source: int, said_at: str) -> Fact:
     """A `Fact` with relative dates written out.
 
-    A fact without a date takes the date of its sentence, if the sentence has only one. The date
-    replaces its words in the fact; if they are not there, it is added at the end.
+    A fact without a date takes the date of its sentence, if the sentence has only one.
     """
     local = local_time(said_at)
     resolved, begins = language.absolute(text, local)
@@ -478,11 +474,8 @@ class Reading:
 
     @property
     def talk(self) -> str:
-        """A line for each message, with absolute dates; the facts come from the last one.
-
-        It ends with the person whom the facts are about, as a small model does not look that far
-        back for a name.
-        """
+        """A line for each message, with absolute dates; then whom the facts of the last one are
+        about, as a small model does not look back for a name."""
         lines = [f"{label(m)}: {line(m, self.names)}\n" for m in (*self.before, self.message)]
         if self.before:
             lines = ["Before:\n", *lines[:-1], "Now:\n", lines[-1]]
@@ -496,11 +489,10 @@ def readings(
 ) -> list[Reading]:
     """What an expert reads: each message, unless it only asks.
 
-    The CONTEXT messages before are shown with it, if they are of the same talk. With a caption none
-    is: it goes with its image, and the expert took "Groceries for the week." to be said of the
-    payslip before. A long message
-    becomes several readings of whole sentences. A sentence that is taken back is only shown before
-    the one that does so, alone, as if that were the next message. context: as in `extract`.
+    The CONTEXT messages before are shown with it, if they are of the same talk, and none with a
+    caption. A long message becomes several readings of whole sentences. A sentence that is taken
+    back is only shown before the one that does so, as if that were the next message. context: as in
+    `extract`.
     """
     said = [*context, *messages]
     names = frozenset(label(m) for m in said)
@@ -520,11 +512,8 @@ def readings(
 
 
 def _without_taken_back(message: Message) -> list[tuple[Message | None, Message]]:
-    """The parts of a message without the sentences that are taken back in it, values put right.
-
-    Each part but the first begins with a sentence that takes something back. Beside it stands what
-    the message says before.
-    """
+    """The parts of a message without the sentences that are taken back in it, values put right,
+    each with what the message says before it. All but the first take something back."""
     whole = pieces(message.content)
     said = language.corrected(whole)
     begins = language.taken_back(said)[:_TAKEN_BACK]
@@ -548,11 +537,8 @@ def _standing(text: str) -> list[str]:
 
 
 def worth_reading(sentence: str) -> bool:
-    """Whether a sentence may hold a fact about its speaker.
-
-    A question may not, nor fewer than three words, nor talk about the listener alone. A sentence
-    without "I" or "we" needs a name, a number, or at least six words.
-    """
+    """Whether a sentence may hold a fact about its speaker; without "I" or "we" it needs a name, a
+    number, or six words."""
     count = len(language.words(sentence))
     if language.is_question(sentence) or (count < 3 and not language.has_foreign_letter(sentence)):
         return False
@@ -579,10 +565,7 @@ def pieces(text: str) -> list[str]:
 
 
 def line(message: Message, names: Collection[str] = ()) -> str:
-    """A message with its dates written out, without the names by which it addresses the others.
-
-    A small model takes "Thanks, Ana!" for the beginning of something about Ana.
-    """
+    """A message with its dates written out, without the names by which it addresses the others."""
     told = _itemised(message.content)
     text = " ".join(language.absolute(told, local_time(message.timestamp))[0].split())
     others = [name for name in names if name != label(message)]

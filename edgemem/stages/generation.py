@@ -1,13 +1,11 @@
 """Stage 3, generation: a question and recalled memories in, a short answer out.
 
-A small base model answers best when it completes a text, which any GGUF can do. Its prompt has two
-worked examples with short answers, then what was said and when, the most relevant last. The KV of
-the examples is computed once and cached in a file for other processes. The answer must be a run of
-words of what was shown, so that the model neither invents one nor takes it from the examples
-(bench/LOG.md has what was tried).
+A base model completes a text: two worked examples with short answers, whose KV is cached in a file
+for other processes, then what was said and when, the most relevant last. Its answer must be a run
+of words of what was shown.
 An expert has learned the task: it needs no examples, reads whole turns, and answers in its words.
-Its first answer is often wrong where its second is right. So one of its likeliest answers is taken,
-by its probability and by how near the question is to the words around the answer in the memories.
+One of its likeliest answers is taken, by its probability and by how near the question is to the
+words around the answer in the memories.
 `reply` has small talk and the answers of an instruct model.
 
 Knows memories as evidence; knows nothing of the store or of how they were found.
@@ -199,8 +197,7 @@ def confirms(engine: Engine, question: str, memories: Sequence[Evidence], answer
     """Whether an instruct model finds an expert's answer from memories likelier than NOT_KNOWN.
 
     The likeliest spelling counts: as it was told ("mill road"), with one or all words capitalised,
-    or without weekdays. A length of time until a day is always confirmed: the expert named the day,
-    and the rest is computed.
+    or without weekdays. A length of time until a day is computed, and always confirmed.
     """
     if language.counts_down(question):
         return True
@@ -310,8 +307,7 @@ def _bare(word: str) -> str:
 def quoted(memories: Sequence[Evidence], head: str = TOLD) -> str:
     """An answer without a model: the memories in their own words as a list, under a head.
 
-    A model too small to write from memories would invent. memories: oldest first. A speaker other
-    than the user is named.
+    memories: oldest first. A speaker other than the user is named.
     """
     replies = any(memory.is_reply for memory in memories)
     lines = [_OF_REPLIES.get(head, head) if replies else head]
@@ -391,10 +387,7 @@ def _checked(
 
 
 def _without_loops(text: str, shown: str) -> str:
-    """An answer up to where it repeats an item of its list, has a name not in `shown`, or loops.
-
-    A small model does not stop once it has listed what it was shown.
-    """
+    """An answer up to where it repeats an item of its list, has a name not in `shown`, or loops."""
     known = set(language.words(shown))
     said: list[set[str]] = []
     for item in _ITEM.finditer(text):

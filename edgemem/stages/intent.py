@@ -1,10 +1,8 @@
 """What a message wants, so that it is answered with the right memories and in the right way.
 
-If memories are shown with a riddle, the model quotes them. If none are shown with a question about
-the user, the model invents an answer. Neither a mark nor a word separates the two ("where do i
-live", "guess what?"). A softmax regression over the message's embedding and its hashed word n-grams
-does, without a call of the model. An expert does it better. The regression also says whether a
-message may tell something to remember. Its weights are fitted by `python -m bench.fit_intent`.
+A softmax regression over the message's embedding and its hashed word n-grams says it without a call
+of the model, and whether the message may tell something to remember. An expert says what is wanted
+better. The weights are fitted by `python -m bench.fit_intent`.
 
 Knows a message and the one before it as text; knows no memory.
 """
@@ -23,25 +21,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemem import language
 from edgemem.errors import ModelError
-from edgemem.language import (
-    asks,
-    asks_if_sure,
-    asks_of_another,
-    asks_to_change,
-    has_pronoun,
-    is_not_to_be_kept,
-    is_of_speaker,
-    is_specific,
-    meant,
-    one_named,
-    plain,
-    refers_back,
-    says_change,
-    sentences,
-    tells_an_end,
-    with_named,
-)
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.encoder import softmax
 from edgemem.runtime.engine import Engine
@@ -75,13 +56,12 @@ _TELLING = (None, *TASKS)  # these always may tell something: a task says what i
 _ACT, _ERASE, _RECALL, _SELF = (CLASSES.index(want) for want in ("act", "erase", "recall", "self"))
 _TASK, _TEXT = (CLASSES.index(want) for want in ("task", "text"))
 _NOT_IF_SURE = [i for i, c in enumerate(CLASSES) if c not in ("recall", "general", "source")]
-"""What a question cannot want that asks if something is so, if to the regression it is not about
-the assistant, as to an expert it is."""
+"""What a question cannot want that asks if something is so."""
 _FAR_LIKELIER = 2.0
 """By so much more, in logits, the regression calls an expert's deed a request to forget."""
 _LEAST: dict[Want | None, float] = {"erase": 0.02, "act": 0.01}
-"""The least probabilities, by the regression, at which an expert may name a want. A mistake costs
-much: the message is refused, and one that only asks to forget is not kept."""
+"""The least probabilities, by the regression, at which an expert may name a want that costs much if
+it is mistaken: the message is refused, or not kept."""
 MAY_TELL = 0.1
 """The least probability of telling something at which a message is remembered (bench/LOG.md)."""
 _MAY_STILL_TELL: dict[Want, float] = {
@@ -92,9 +72,7 @@ _MAY_STILL_TELL: dict[Want, float] = {
     "overview": 0.3,
     "task": 0.15,
 }
-"""The same for a message that is a mere request by the expert. A request to forget likely names
-what is to be forgotten; a request for a deed names what there is to do. An instruction for a text
-("now only two sentences") looks more like news than a question does (bench/LOG.md)."""
+"""The same for a message that is a mere request by the expert (bench/LOG.md)."""
 
 EXPERT_PROMPT = (
     "Say what the message wants: recall, overview, task, edit, general, self, erase, act; or that "
@@ -130,8 +108,8 @@ class Intent:
     """What a message wants, and whether it may tell something to remember.
 
     wants: None if it only tells something, if no want is probable enough, or if it is a mere
-    remark, which tells nothing either. refers: whether it may
-    refer to what was said before. doubtful: the expert says general, but the regression recall.
+    remark, which tells nothing either. refers: whether it may refer to what was said before.
+    doubtful: the expert says general, but the regression recall.
     """
 
     wants: Want | None
@@ -168,25 +146,26 @@ def intent(
     """What a message wants. before: what the user said before it in this conversation.
 
     caption: whether it came with images that the model does not see; then it tells, unless it asks.
-    The regression alone finds remarks and questions for what the last answer rests on; without an
-    expert it decides all. If the expert fails, the regression decides, and the message counts as
-    telling. Chat spellings are read in their plain form. What says that it is not to be kept tells
-    nothing. Raises what the embedder raises.
+    The regression alone finds remarks and questions for what the last answer rests on. It decides
+    all without an expert, and if the expert fails; then the message counts as telling. Raises what
+    the embedder raises.
     """
-    text, before = plain(text), plain(before)
-    if is_not_to_be_kept(text):
+    text, before = language.plain(text), language.plain(before)
+    if language.is_not_to_be_kept(text):
         return Intent("erase", tells=False)
-    if caption and not asks(text):
+    if caption and not language.asks(text):
         return Intent(None, tells=True)
     logits = _logits(embedder, text)
-    if tells_an_end(text):
+    if language.tells_an_end(text):
         logits[_ERASE] = -np.inf
-    if asks_if_sure(text) and logits[_RECALL] > logits[_SELF]:
+    if language.asks_if_sure(text) and logits[_RECALL] > logits[_SELF]:
         logits[_NOT_IF_SURE] = -np.inf
     classes, telling = decided(logits[None])
-    by_regression, tells, refers = CLASSES[classes[0]], bool(telling[0]), refers_back(text)
+    by_regression, tells, refers = CLASSES[classes[0]], bool(telling[0]), language.refers_back(text)
     if by_regression == REMARK:  # "740*" puts something right; "I like that one" may be news
-        return Intent(None, tells=is_specific(text) or is_of_speaker(text), refers=refers)
+        return Intent(
+            None, tells=language.is_specific(text) or language.is_of_speaker(text), refers=refers
+        )
     if by_regression == "source" or not engine.expert(STAGE):
         return Intent(by_regression, tells, refers)
     prompt = expert_prompt(text, before)
@@ -228,13 +207,11 @@ def _combined(named: str, p_named: float, text: str, logits: FloatArray) -> Want
 
 
 def _has_news(embedder: Embedder, text: str, logits: FloatArray, wants: Want) -> bool:
-    """Whether a message tells something by the regression, though by the expert it only asks.
-
-    logits: the message's. Each of several sentences is also read alone; many count as telling.
-    """
+    """Whether a message tells something by the regression, though by the expert it only asks. Each
+    of several sentences is also read alone; many count as telling."""
     if _telling(logits) >= _MAY_STILL_TELL.get(wants, MAY_TELL):
         return True
-    parts = sentences(text) if wants != "erase" else []
+    parts = language.sentences(text) if wants != "erase" else []
     if len(parts) > _MANY:
         return True
     return len(parts) > 1 and any(_telling(_logits(embedder, part)) >= _SURE for part in parts)
@@ -256,15 +233,15 @@ def as_meant(
 ) -> tuple[str, Intent]:
     """A message as it is to be answered after the one before it, and what it wants then.
 
-    "I meant Shona's" asks the question before of Shona, unless it likely tells something ("I mean
-    4812"). after: what the message before wanted; a client does not tell. wanted: the message's
+    "I meant Shona's" asks the question before of Shona, unless it likely tells something. after:
+    what the message before wanted; None also where a client does not tell. wanted: the message's
     intent.
     """
-    if after == "recall" or (after is None and asks(before)):
-        said = plain(text)
-        asked = meant(said, before)
+    if after == "recall" or (after is None and language.asks(before)):
+        said = language.plain(text)
+        asked = language.meant(said, before)
         if asked and (wanted.wants == "recall" or _telling(_logits(embedder, said)) < _NEWS):
-            return asked, Intent("recall", tells=False, refers=refers_back(asked))
+            return asked, Intent("recall", tells=False, refers=language.refers_back(asked))
     return text, wanted
 
 
@@ -275,11 +252,11 @@ def as_change(text: str, before: str, after: Want | None, wanted: Intent) -> tup
     before, after: the message before as it was answered, and what it wanted. A change of advice
     asks for that again. wanted: the message's intent.
     """
-    said = plain(text)
-    asks_so = wanted.wants in (None, "edit") and asks_to_change(said)
-    if not (asks_so or (wanted.wants in (None, "erase") and says_change(said))):
+    said = language.plain(text)
+    asks_so = wanted.wants in (None, "edit") and language.asks_to_change(said)
+    if not (asks_so or (wanted.wants in (None, "erase") and language.says_change(said))):
         return text, wanted
-    tells = is_specific(text) or is_of_speaker(text)  # as of a remark
+    tells = language.is_specific(text) or language.is_of_speaker(text)  # as of a remark
     if after == "task" and wanted.wants != "edit":
         return f"{before} {text}", Intent("task", tells, refers=True)
     if after in ("text", "edit") or wanted.wants == "edit":
@@ -296,16 +273,21 @@ def of_somebody(
     before, after, wanted: as for `as_change`. no_people: returns names in lower case that are of no
     person.
     """
-    other, after = asks_of_another(text), after or ("recall" if asks(before) else None)
-    if wanted.wants not in _OF_SOMEBODY or not (other or has_pronoun(text)):
+    other, after = (
+        language.asks_of_another(text),
+        after or ("recall" if language.asks(before) else None),
+    )
+    if wanted.wants not in _OF_SOMEBODY or not (other or language.has_pronoun(text)):
         return text, wanted
-    name = one_named(before, no_people())
+    name = language.one_named(before, no_people())
     if other and name and after in _OF_SOMEBODY:
         asked = before.replace(name, other)
         doubtful = after == "general"  # memory may tell of that other one
-        return asked, Intent(after, tells=False, refers=refers_back(asked), doubtful=doubtful)
-    asked = with_named(text, name)
-    return (asked, replace(wanted, refers=refers_back(asked))) if asked else (text, wanted)
+        return asked, Intent(
+            after, tells=False, refers=language.refers_back(asked), doubtful=doubtful
+        )
+    asked = language.with_named(text, name)
+    return (asked, replace(wanted, refers=language.refers_back(asked))) if asked else (text, wanted)
 
 
 def may_tell(embedder: Embedder, text: str) -> bool:
@@ -319,8 +301,8 @@ def decided(
     """The regression's decisions: classes of CLASSES, and whether messages may tell; both (n,).
 
     logits: (n, len(CLASSES) + 1), the last of telling. What is not sure becomes None, and so does a
-    remark that may tell something; for this, task and text count as one want. may_tell: the least
-    probability of telling at which a message that wants something may also tell.
+    remark that may tell something; task and text count as one want. may_tell: the least probability
+    at which a message that wants something may also tell.
     """
     p = softmax(logits[:, :-1])
     text = p[:, _TEXT] > p[:, _TASK]
@@ -339,7 +321,7 @@ def decided(
 def _logits(embedder: Embedder, text: str) -> FloatArray:
     """A message's logits, as `decided` reads them. If the embedder is not that of the weights, the
     words alone decide."""
-    weights, text = shipped(), plain(text)
+    weights, text = shipped(), language.plain(text)
     buckets, values = features(text)
     logits = weights.bias + values @ weights.words[buckets]
     if embedder.model_id == weights.embedder:

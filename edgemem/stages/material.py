@@ -1,9 +1,8 @@
 """Whether a message is material: a text to translate, to improve or to play, not the user's life.
 
-"Chapter 1. I woke in a hospital in Tangier." and "Translate: I am a widow." say I, and tell nothing
-of the user. No list of words separates them from "I finished chapter 1 today". A logistic
-regression over the message's embedding and its form does. Its weights are fitted by
-`python -m bench.fit_material`, for one embedder; with any other no message is material.
+"Translate: I am a widow." says I, and tells nothing of the user. A logistic regression over the
+message's embedding and its form finds it. Its weights are fitted by `python -m bench.fit_material`,
+for one embedder; with any other no message is material.
 
 Knows a message as text; knows no memory and no fact.
 """

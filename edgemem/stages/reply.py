@@ -3,8 +3,7 @@
 An instruct model reads its own chat template: a system message (who it is, today's date, how to
 use notes, what is known of the user), then the turns, each with the notes that were recalled for
 it. An earlier turn is always shown exactly as it was at first, so its KV is never computed again.
-Notes are marked as data: what they say is no instruction. An expert has learned how to use notes,
-so its system message says only who it is, and the date.
+Notes are marked as data: what they say is no instruction.
 
 A model that follows no instructions makes small talk here, without memory, as an expert for the
 stage `TALK` has learned to.
@@ -19,15 +18,7 @@ from datetime import date
 from itertools import chain, groupby
 from typing import Literal
 
-from edgemem.language import (
-    begins_with_preface,
-    body,
-    day_text,
-    right_weekdays,
-    sentence_starts,
-    to_listener,
-    unfinished_day,
-)
+from edgemem import language
 from edgemem.results import Evidence, Message
 from edgemem.runtime.engine import Engine, Prompt, Stream
 from edgemem.runtime.generation import Generation, Options
@@ -87,11 +78,10 @@ def system_text(
 ) -> str:
     """The system message. known: facts, oldest first; instructions: the caller's own.
 
-    news: asks for a short reply to what the user tells. It is used without notes and turns: a small
-    model would repeat them, or say that no note tells this (bench/LOG.md, 2026-11-29).
+    news: asks for a short reply to what the user tells, for use without notes and turns.
     """
     task = _EXPERT_SYSTEM if expert else _NEWS_SYSTEM if news else _SYSTEM
-    parts = [task.format(today=day_text(today, named=True))]
+    parts = [task.format(today=language.day_text(today, named=True))]
     if instructions:
         parts.append(instructions)
     if known:
@@ -121,9 +111,9 @@ def _by_day(notes: Sequence[Evidence]) -> list[str]:
 def edited(engine: Engine, turns: Sequence[Message], options: Options) -> Stream | None:
     """Another form of a text, streamed; None if the turns do not fit the window.
 
-    turns: the request for the text, the text, how it is to be changed. Below a whole conversation
-    and its notes a 1.5B model copies the text (bench/LOG.md). An answer is held back while it says
-    the same as the text; one that ends so is asked for again in another way.
+    turns: the request for the text, the text, how it is to be changed; below more of them a 1.5B
+    model copies the text. An answer is held back while it says the same as the text; one that ends
+    so is asked for again in another way.
     """
     if not fitting(engine, _EDIT_SYSTEM, turns):
         return None
@@ -156,13 +146,13 @@ def _no_copy(
 
 def _begins(answer: str, text: str) -> bool:
     """Whether the whole words of an unfinished answer are the first of a text."""
-    said = body(answer)[:-1]
-    return begins_with_preface(answer) or body(text)[: len(said)] == said
+    said = language.body(answer)[:-1]
+    return language.begins_with_preface(answer) or language.body(text)[: len(said)] == said
 
 
 def is_same_text(answer: str, text: str) -> bool:
     """Whether an answer is the text again, but for marks and a line that says what it is."""
-    return body(answer) == body(text)
+    return language.body(answer) == language.body(text)
 
 
 def fitting(engine: Engine, system: str, turns: Sequence[Message]) -> Sequence[Message]:
@@ -206,7 +196,7 @@ def converse(
         wanted["max_tokens"] = min(most, max(1, room))
     answer = engine.stream(prompt, **wanted | {"stage": stage, "prefill": begun})
     pieces = chain([begun] if begun else [], _with_right_weekdays(answer))
-    return _rewritten(answer, pieces, lambda said: begun + right_weekdays(said))
+    return _rewritten(answer, pieces, lambda said: begun + language.right_weekdays(said))
 
 
 def _concluding(told: Sequence[str]) -> str:
@@ -240,14 +230,14 @@ def without_echo(answer: Stream, question: str, instead: Callable[[], str]) -> S
 
 
 def _no_echo(answer: Stream, question: str, instead: Callable[[], str]) -> Iterator[str]:
-    asked, held, said = to_listener(question), "", ""
+    asked, held, said = language.to_listener(question), "", ""
     for piece in answer:
         said += piece
         held += piece
-        if not asked.startswith(to_listener(said)):
+        if not asked.startswith(language.to_listener(said)):
             yield held
             held, asked = "", ""
-    yield (instead() if asked and to_listener(said) == asked else "") or held
+    yield (instead() if asked and language.to_listener(said) == asked else "") or held
 
 
 def _with_right_weekdays(answer: Stream) -> Iterator[str]:
@@ -255,8 +245,8 @@ def _with_right_weekdays(answer: Stream) -> Iterator[str]:
     until its date follows or cannot."""
     held = ""
     for piece in answer:
-        held = right_weekdays(held + piece)
-        end = unfinished_day(held)
+        held = language.right_weekdays(held + piece)
+        end = language.unfinished_day(held)
         yield held[:end]
         held = held[end:]
     yield held
@@ -309,11 +299,10 @@ def _never_noted(reply: Stream, instead: str) -> Iterator[str]:
 def acknowledge(engine: Engine, text: str, *, kept: bool = True) -> Stream:
     """Reply briefly to what the user tells: with an expert's reply if that is probable, else NOTED.
 
-    A small model that replies in its own words mixes up who did what, so the expert has learned to
-    choose one of a few general replies. Without an expert the reply is one sentence, as a small
-    model invents in the second one. No earlier turns are shown, as it mixes up the people in them.
-    kept: False for a mere remark, to which no reply says that it is kept. Raises ContextOverflow
-    when `text` does not fit.
+    The expert has learned to choose one of a few general replies. Without one the reply is one
+    sentence, as a small model invents in the second. No earlier turns are shown, as it mixes up the
+    people in them. kept: False for a mere remark, to which no reply says that it is kept. Raises
+    ContextOverflow when `text` does not fit.
     """
     reply = small_talk(engine, text, ())
     if engine.expert(TALK):
@@ -335,7 +324,7 @@ def _first_sentence(answer: Stream) -> Iterator[str]:
     said = ""
     for piece in answer:
         before, said = len(said), said + piece
-        if starts := sentence_starts(said.lstrip()):
+        if starts := language.sentence_starts(said.lstrip()):
             end = len(said) - len(said.lstrip()) + starts[0]
             yield said[before:end].rstrip()
             return

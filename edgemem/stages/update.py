@@ -3,12 +3,10 @@
 The operations are ADD, UPDATE, DELETE and NONE, as in Mem0 and MemLoRA (A.1's prompt). A rule
 decides NONE if a memory has the same words, and ADD if there is nothing to compare. An expert
 decides the rest. It is shown one near memory at a time, of the same person, or of a person whom the
-fact or the memory names ("Rex died." and "User has a dog called Rex."). Rules veto a NONE or UPDATE
-that would drop a name, number, date or "not". They veto a DELETE if the fact corrects a number that
-the memory does not have, or if nothing but the clause that tells who says it ends the memory. The
-expert is the language model's if the loaded set has one, else the encoder's
-(edgemem/data/updates.npz, fitted by `python -m bench.fit_updates`), which works with any language
-model.
+fact or the memory names ("Rex died." and "User has a dog called Rex."). Rules veto what would drop
+a name, number, date or "not", or end what is not meant. The expert is the language model's if the
+loaded set has one, else the encoder's (edgemem/data/updates.npz, fitted by
+`python -m bench.fit_updates`), which works with any language model.
 Departs from Mem0 in one thing: a contradiction never removes both facts. DELETE invalidates the old
 memory, which is not erased, *and* adds the new fact.
 
@@ -127,8 +125,7 @@ def _decided(
 
     The judge compares the fact with one memory after the other. Its first event counts that is not
     ADD and that `_is_permitted`. A DELETE also has to be hinted at by what the fact tells without
-    its source: "User is allergic to latex, the dentist confirmed it" ended "User has the dentist on
-    3 December".
+    the clause that tells who says it.
     """
     near = sorted(candidates, key=lambda c: -c.similarity)
     for candidate in near:
