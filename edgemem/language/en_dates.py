@@ -162,12 +162,6 @@ _IT_IS = re.compile(  # or an age: "the baby is two weeks today"
 _SENTENCE_ENDS = ("", ".", "!", "?")
 _BREAKS = (*_SENTENCE_ENDS, ",", ":", ";", "-", "–", "—", "(", ")", "\n")
 _STEP = {"last": -1, "past": -1, "this": 0, "next": 1, "coming": 1}
-_BEGUN = re.compile(
-    rf"(?P<lead>.*)\b(?P<nth>\d\d?){_SUFFIX}?(?: of)? {_MONTH}(?:,? (?P<year>{A_YEAR}))?\b"
-    r"(?:(?!\b(?:and|but|or|so|as|that|which|who|while|because)\b)[^,;()])*(?:\band \w+ )?"
-    r"\b(?:until|till?) (?:the )?\Z",
-    re.I | re.S,
-)
 _LONG_AGO = 180  # days; people add the year to a date further back
 _WINDOW = 60  # characters beside a weekday in which a name or a range is looked for
 
@@ -280,20 +274,12 @@ def _weekday_of_week(match: re.Match[str], said: date) -> _Found:
 
 
 def _weekday(match: re.Match[str], said: date) -> _Found:
-    """on Friday: the last one or the next, as the verb says; never today. "Comes on 4 December and
-    stays till Friday": the next one after that day, if it is ahead and of the same subject."""
+    """on Friday: the last one or the next, as the verb says; never today."""
     if not _is_one_day(match):
         return None
     first, last = tense.sentence(match.string, *match.span())
     if re.search(rf"\b{match['day'][:3]}\w*,? {_NUMBERED}", match.string[first:last], re.I):
         return None  # "thursday at nine, thursday the 22nd"
-    if begun := _BEGUN.match(match.string[first : match.start()]):
-        year, month = int(begun["year"] or said.year), month_number(begun["month"])
-        day = date(year, month, int(begun["nth"]))
-        if not begun["year"] and (said - day).days > _LONG_AGO:
-            day = day.replace(year=year + 1)
-        if day >= said and not tense.may_be_past(begun["lead"]):
-            return _to_weekday(match, _nearest(match, day, 1))
     at_a_time = _AT_A_TIME.match(match.string, match.end())
     direction = _tense(match) or (1 if at_a_time else 0)  # "eye doctor Friday 9:30" is a plan
     return _to_weekday(match, _nearest(match, said, direction)) if direction else None
