@@ -258,13 +258,6 @@ def test_weekdays_and_coming_days_are_dates_too(said, expected):
         ("it's friday the 20th now, friday at 9", "it's on Friday 20 March 2026 now, friday at 9"),
         ("We met Friday. It's friday the 20th.",
          "We met on Friday 27 February 2026. It's on Friday 20 March 2026."),
-        # a day in brackets says it more exactly
-        ("starting next week (11 march)", "starting on 11 March 2026"),
-        ("I start next month (on Fri, the 10th) there", "I start on 10 April 2026 there"),
-        ("I was there last week (feb 24)", "I was there on 24 February 2026"),
-        ("I leave on Friday (13 March)", "I leave on 13 March 2026"),
-        ("I saw it last week (2)", "I saw it in the week of 23 February 2026 (2)"),
-        ("starting next week (31 february)", "starting in the week of 9 March 2026 (31 february)"),
         # a weekday that is denied is no date; the one that holds is
         ("coffee is wednesday now, not thursday",
          "coffee is on Wednesday 4 March 2026 now, not thursday"),

@@ -550,12 +550,6 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 _LATER = re.compile(
     rf"(?<![\w.,'’-])(?<!\bor )(?<!\bto )(?P<exactly>exactly )?{COUNT} (day|week)s? later\b", re.I
 )
-_BRACKETED = re.compile(
-    rf" ?\((?:on )?(?:(?:{_ANY_DAY}|{_SHORT_DAY}),? )?(?:the )?"
-    rf"(?:(?P<number>\d\d?)(?:st|nd|rd|th)?(?: of)? {_MONTH}|(?P<nth>\d\d?){_SUFFIX}"
-    rf"|(?P<first>{A_MONTH}) (?P<last>\d\d?)(?:st|nd|rd|th)?)\)",
-    re.I,
-)
 _EXACT = re.compile(rf"on (?:{calendar.A_NAMED_DAY} )?\d", re.I)
 _WRITTEN_DAY = re.compile(rf"\b(\d{{1,2}})(?:st|nd|rd|th)? ({'|'.join(MONTHS)}),? (\d{{4}})\b")
 # Any match of a rule has one of these words. Most texts have none, which is quick to see.
@@ -600,25 +594,9 @@ def _moments(text: str, said_at: str) -> list[Moment]:
             except (KeyError, OverflowError, ValueError):
                 continue  # "9999 years ago" has no date here; "thiſ week" only looks like one
             if resolved is not None:
-                moment = _in_brackets(text, Moment(start, end, *resolved))
-                found.append(moment)
-                taken[start : moment.end] = b"\1" * (moment.end - start)
+                found.append(Moment(start, end, *resolved))
+                taken[start:end] = b"\1" * (end - start)
     return sorted([*found, *_later(text, found)], key=lambda m: m.start)
-
-
-def _in_brackets(text: str, moment: Moment) -> Moment:
-    """next week (1 Dec): the day in brackets, which says it more exactly."""
-    found = _BRACKETED.match(text, moment.end)
-    if found is None or moment.text[3:].isdigit():
-        return moment
-    month = found["month"] or found["first"]
-    number = int(found["nth"] or found["number"] or found["last"])
-    with suppress(KeyError, OverflowError):
-        for n in (*range(_LONG_AGO), *range(-1, -_LONG_AGO, -1)):
-            day = moment.begins + timedelta(days=n)
-            if day.day == number and (not month or day.month == month_number(month)):
-                return Moment(moment.start, found.end(), f"on {day_text(day)}", day)
-    return moment
 
 
 def _later(text: str, found: Sequence[Moment]) -> Iterator[Moment]:
