@@ -128,6 +128,19 @@ def test_what_is_told_is_acknowledged_by_the_bundled_model(chat, memory, fake, j
     assert "Notes from memory" in shown(fake)[-1]
 
 
+def test_an_acknowledgement_is_not_shown_to_the_model(memory, fake, judge):
+    """After two of them a 1.5B model answered a request for a present with a third."""
+    judge.pieces, judge.log_p = ("Noted.",), 0.0
+    before = [Message("user", "Hello.", JUNE), Message("assistant", "Hello!", JUNE)]
+    chat = Chat(memory, turns=before)
+    for news in (CAT, "Tom weighs 4 kilos."):
+        assert say(chat, news).text == "Noted."
+    say(chat, "Suggest a present for my cat.")
+    asked = shown(fake)[1]
+    assert asked.startswith(f"Hello.\n\n{CAT}\n\nTom weighs 4 kilos.\n\n")
+    assert len(shown(fake)) == 2
+
+
 def test_what_is_told_on_a_clients_terms_gets_a_short_reply_and_is_shown_no_note(memory, fake):
     """A model of this size repeated the notes, or said that none told what it was just told."""
     remembered(memory, CAT)

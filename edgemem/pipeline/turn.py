@@ -14,6 +14,7 @@ from edgemem.results import Evidence, Message, Scope
 from edgemem.runtime.engine import Engine
 from edgemem.runtime.experts import HEEDS_PARAMS
 from edgemem.stages.intent import TASKS, Want
+from edgemem.stages.reply import ACKNOWLEDGEMENTS
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
@@ -47,6 +48,11 @@ class Turn:
     def as_shown(self) -> Message:
         """The message as the model was shown it."""
         return self.said if self.shown is None else replace(self.said, content=self.shown)
+
+    @property
+    def acknowledges(self) -> bool:
+        """Whether it only says that news were heard."""
+        return self.said.role == "assistant" and self.said.content in ACKNOWLEDGEMENTS
 
     @property
     def meant(self) -> str:
@@ -99,8 +105,10 @@ class Conversation:
     @property
     def shown(self) -> Sequence[Turn]:
         """The turns that the model is still shown. It copies a refusal over the right notes, so it
-        is shown neither that nor its question, unless the question told something."""
-        return [turn for turn in self.turns[self.first_shown :] if turn.tells or not turn.refused]
+        is shown neither that nor its question, unless the question told something. It copies an
+        acknowledgement over an answer, so of news it is shown what the user said."""
+        left = (turn for turn in self.turns[self.first_shown :] if turn.tells or not turn.refused)
+        return [turn for turn in left if not turn.acknowledges]
 
     @property
     def asked_last(self) -> Turn:

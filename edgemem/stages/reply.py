@@ -24,7 +24,16 @@ from edgemem.runtime.engine import Engine, Prompt, Stream
 from edgemem.runtime.generation import Generation, Options
 from edgemem.stages.evidence import day_of, quotation
 
-__all__ = ["MAX_TOKENS", "NEWS_TOKENS", "NOTED", "NO_IDEA", "TALK", "acknowledge", "converse"]
+__all__ = [
+    "ACKNOWLEDGEMENTS",
+    "MAX_TOKENS",
+    "NEWS_TOKENS",
+    "NOTED",
+    "NO_IDEA",
+    "TALK",
+    "acknowledge",
+    "converse",
+]
 __all__ += ["edited", "fitting", "fulfil", "is_same_text", "small_talk", "system_text"]
 __all__ += ["talk_prompt", "turn_text", "without_echo"]
 
@@ -63,6 +72,17 @@ _KEEPS = frozenset((NOTED, "Thanks, I've got that now."))
 """Of the expert's replies those that say that a message is kept; a remark is not."""
 _ALL_RIGHT = "All right."
 """The reply to a remark in their place."""
+ACKNOWLEDGEMENTS = _KEEPS | {
+    "I'm sorry to hear that.",
+    "That's good to hear!",
+    "Good luck with it!",
+    "Nice to meet you!",
+    _ALL_RIGHT,
+    "You're welcome!",
+    "Hello!",
+    "Take care!",
+}
+"""The expert's replies. Shown a few of them, a larger model answers a request with the same."""
 NO_IDEA = "I don't know that."
 """The answer to a question of general knowledge for which the expert has only NOTED."""
 _SURE = 0.5  # least probability of an expert's reply to what the user tells
