@@ -430,6 +430,26 @@ def test_general_knowledge_that_was_told_of_is_answered_from_memory(embedder, as
         assert (reply.text == "the technician", reply.wants == "recall") == (told, told)
 
 
+@pytest.mark.parametrize(
+    ("asked", "answer", "wants"),
+    [
+        ("Who wrote Emma?", "Not known", "general"),
+        ("Who wrote Emma?", "Karim", "recall"),
+        ("Who wrote about Sanne?", "Not known", "recall"),
+        ("Who wrote to me?", "Not known", "recall"),
+    ],
+)
+def test_what_may_be_of_the_world_is_not_refused_for_want_of_a_memory(
+    embedder, asked, answer, wants
+):
+    engine = Reads(wants={asked: "recall"}, facts={KNOWN: "sister Sanne is a vet in Leeds"})
+    engine.answer, engine.log_p = answer, math.log(0.9)
+    with Memory(":memory:", engine=engine, embedder=embedder) as memory:
+        memory.add(KNOWN, user_id="default")
+        memory.add("I'm reading Emma, says technician Karim.", user_id="default", infer=False)
+        assert say(Chat(memory), asked).wants == wants
+
+
 def test_what_follows_a_question_of_general_knowledge_is_one(embedder):
     """ "And of Morocco?" was refused, as no memory tells its capital."""
     first, second = "What is the capital of Portugal?", "And of Morocco?"

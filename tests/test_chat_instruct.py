@@ -128,6 +128,18 @@ def test_what_is_told_is_acknowledged_by_the_bundled_model(chat, memory, fake, j
     assert "Notes from memory" in shown(fake)[-1]
 
 
+@pytest.mark.parametrize(("p", "answer"), [(0.3, "Your cat is Tom."), (0.9, "yes")])
+def test_a_larger_model_knows_of_the_world_what_no_memory_surely_tells(
+    memory, fake, judge, p, answer
+):
+    """ "Is garlic good against fleas?" was answered with "The cat has fleas again." """
+    remembered(memory, "The cat has fleas again.")
+    judge.pieces, judge.log_p = (" yes",), math.log(p)
+    asked = "Is garlic good against fleas?"
+    judge.wants = fake.wants = {asked: "general"}
+    assert say(Chat(memory), asked).text == answer
+
+
 def test_an_acknowledgement_is_not_shown_to_the_model(memory, fake, judge):
     """After two of them a 1.5B model answered a request for a present with a third."""
     judge.pieces, judge.log_p = ("Noted.",), 0.0

@@ -67,6 +67,9 @@ def on(day: str) -> str:
         ("We married ten years ago today", "We married on 8 May 2013", "2013-05-08"),
         ("I left a month ago today.", "I left on 8 April 2023.", "2023-04-08"),
         ("I'm off this Monday", "I'm off on Monday 8 May 2023", "2023-05-08"),
+        ("it's the 17th now, not the 12th", "it's on 17 May 2023 now, not the 12th", "2023-05-17"),
+        ("the oven's the 9th, the hob was the 2nd", "the oven's on 9 May 2023, the hob was the 2nd",
+         "2023-05-09"),
         ("It is at 10:00 June 5th", "It is at 10:00 on 5 June 2023", "2023-06-05"),
         # several: all are written out, and the first counts
         ("Yesterday I slept; tomorrow I run, as two days ago.",

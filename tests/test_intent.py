@@ -236,6 +236,14 @@ def test_a_request_to_forget_is_not_kept_because_an_outvoted_expert_took_it_for_
     assert intent(engine, embedder, text) == Intent("erase", tells=False)
 
 
+def test_what_is_told_beside_a_question_is_kept(embedder: Embedder) -> None:
+    """Twelve hydrangeas along the drive were told once, beside a question, and never found."""
+    asked, told = "Is it too early to prune the hydrangeas?", "I have twelve along the drive."
+    engine: Any = FakeEngine(wants={asked: "task", f"{asked} {told}": "task"})
+    assert not intent(engine, embedder, asked).tells
+    assert intent(engine, embedder, f"{asked} {told}").tells
+
+
 def test_a_long_request_is_kept_without_reading_each_of_its_sentences(embedder: Embedder) -> None:
     text = " ".join(["where do i live?"] * 1000)
     engine: Any = FakeEngine(wants={text[-400:]: "recall"})

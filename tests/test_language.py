@@ -23,7 +23,7 @@ from edgemem.language import (
     with_known_people,
     words,
 )
-from edgemem.language.en import is_negated
+from edgemem.language.en import is_negated, refers_back
 
 
 @pytest.mark.parametrize(
@@ -291,3 +291,16 @@ def test_a_text_is_of_its_speaker_its_listener_or_neither(text, speaker, listene
 )
 def test_what_a_question_or_a_sentence_needs_asks_or_denies(asks, text, found):
     assert asks(text) == found
+
+
+@pytest.mark.parametrize(
+    ("question", "refers"),
+    [
+        ("Who comes this week?", False),
+        ("Which allergies are there in my family?", False),
+        ("Who lives there?", True),
+        ("Is this right?", True),
+    ],
+)
+def test_a_time_and_what_there_is_refer_to_nothing_said_before(question, refers):
+    assert refers_back(question) is refers

@@ -440,7 +440,10 @@ is_verdict = having(r"\A(?:yes|no)\b")
 """Whether an answer says yes or no."""
 refers_back = having(
     r"\A\W*+(?:(?:and|but|so|or|then|what about|how about)\b|(?:[\w'’]++\W*+){1,2}\Z)"
-    r"|\b(?:he|she|it|they|him|her|them|his|hers|its|theirs?|this|that|these|those|ones?|there"
+    r"|\b(?:he|she|it|they|him|her|them|his|hers|its|theirs?|that|these|those|ones?"
+    r"|this(?! (?:week(?:end)?|month|year|morning|afternoon|evening|summer|autumn|winter|spring"
+    r"|time|\w+day)\b)|(?<!\bis )(?<!\bare )(?<!\bwas )(?<!\bwere )there"
     r"|then|else|same|others?|another)\b"
 )
-"""Whether a question may be about what was said before it: "And how old is he?", "Since when?"."""
+"""Whether a question may be about what was said before it: "And how old is he?", "Since when?",
+not "Who comes this week?", nor "Which keys are there?"."""

@@ -114,6 +114,8 @@ _PREPOSITIONS = frozenset(
 _AFTER_PREPOSITION = "".join(
     rf"|(?<=\b{word} )" for word in "since until till by before from after to".split()
 )
+# "It's the 17th now, not the 12th": no day after "not", nor after "was", which may have been moved.
+_AFTER_BEING = "|".join(rf"(?<=\b{word} )" for word in ("is", "['’]s", "for", "due"))
 # After these a weekday without "on" is a name, one of many, or what somebody takes or likes.
 _NO_DAY_AFTER = frozenset(
     "a an the my your his her our their one some any every each another other alternate most "
@@ -535,6 +537,7 @@ _RULES: tuple[tuple[str, str, _Rule], ...] = (
         rf"(?:\bon{_AFTER_PREPOSITION}) ?the (?!(?:{'|'.join(_ORDINALS[:4])})\b){_NTH}{NO_NOUN}",
         _day_of_month,
     ),
+    ("the", rf"(?:{_AFTER_BEING})the (?P<nth>\d{{1,2}}){_SUFFIX}{NO_NOUN}", _day_of_month),
     ("day", rf"\bon {_WEEKDAY}{_PART}{_NO_NAME}", _weekday),
     ("day", rf"\b{_WEEKDAY}{_PART}{NO_NOUN}", partial(_bare, _weekday)),
 )

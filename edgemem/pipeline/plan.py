@@ -215,7 +215,8 @@ def plan_answer(talk: Conversation, request: Request) -> AnswerPlan:
         return plan
     if plan.request.wants == "recall":
         return _of_memory(talk, plan)
-    if plan.request.wants == "general" and (_is_near(hits) or _names_known(talk, request, hits)):
+    may_tell = request.wants == "recall" or _is_near(hits) or _names_known(talk, request, hits)
+    if plan.request.wants == "general" and may_tell:
         return _with_answer_if_told(talk, plan)
     return plan
 
@@ -289,6 +290,14 @@ def _names_known(talk: Conversation, request: Request, hits: Sequence[Hit]) -> b
     return any(named & {*language.words(text.lower())} for text in told)
 
 
+def _may_be_general(talk: Conversation, request: Request, hits: Sequence[Hit]) -> bool:
+    """Whether a question for a memory is doubtful, and about neither the user nor anybody known. A
+    model that heeds its notes decides that itself."""
+    if talk.heeds_notes or not request.intent.doubtful or request.intent.refers:
+        return False
+    return not (language.is_of_speaker(request.plain) or _names_known(talk, request, hits))
+
+
 def _of_days(talk: Conversation, request: Request, days: Asked, hits: SearchResults) -> AnswerPlan:
     """The plan of a question for whatever there is on some days."""
     way = _way(talk, request)
@@ -334,13 +343,16 @@ def _computed(
 def _from_evidence(talk: Conversation, request: Request, hits: SearchResults) -> AnswerPlan:
     """The plan of any other message. A question of general knowledge that is near to a memory asks
     for it if its intent is doubtful, or if the model says itself when no memory tells; one that
-    names somebody known also if the model knows little of the world."""
+    names somebody known also if the model knows little of the world. A doubtful question for a
+    memory that is of nobody known is of general knowledge, unless memory tells."""
     unsure = request.intent.doubtful or talk.heeds_notes
     reads = talk.is_small or talk.heeds_notes
     if request.wants == "general" and (
         (unsure and _is_near(hits)) or (reads and _names_known(talk, request, hits))
     ):
         request = request.wanting("recall")
+    elif request.wants == "recall" and _may_be_general(talk, request, hits):
+        request = request.wanting("general")
     plan = _begun(talk, request, hits)
     plan = replace(plan, evidence=_evidence(talk, plan))
     return replace(plan, foremost=_foremost(talk, plan))
@@ -485,7 +497,8 @@ def _with_expert_answer(
 
 def _with_answer_if_told(talk: Conversation, plan: AnswerPlan) -> AnswerPlan:
     """The plan of a question of general knowledge ("Can Noah eat nuts?"), with an expert's answer
-    from the memories near it; the plan as it is if no memory tells."""
+    from the memories near it; the plan as it is if no memory tells. A larger model answers itself
+    where this is unsure, unless somebody known is named."""
     try:
         if (engine := expert_engine(talk)) is None:
             return plan
@@ -494,6 +507,9 @@ def _with_answer_if_told(talk: Conversation, plan: AnswerPlan) -> AnswerPlan:
     except ModelError:
         return plan
     if said.text == plan.refusal:
+        return plan
+    knows = not (talk.is_small or _names_known(talk, plan.request, plan.hits))
+    if knows and not generation.reliable(said.text, said.log_p, plan.request.plain):
         return plan
     return replace(told, request=plan.request.wanting("recall"), expert_answer=said)
 

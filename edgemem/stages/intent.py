@@ -54,6 +54,7 @@ _OF_SOMEBODY: tuple[Want | None, ...] = ("recall", "overview", "general", *TASKS
 """The wants in which a message may ask of somebody whom the one before it names."""
 _TELLING = (None, *TASKS)  # these always may tell something: a task says what it is for
 _ACT, _ERASE, _RECALL, _SELF = (CLASSES.index(want) for want in ("act", "erase", "recall", "self"))
+_GENERAL = CLASSES.index("general")
 _TASK, _TEXT = (CLASSES.index(want) for want in ("task", "text"))
 _NOT_IF_SURE = [i for i, c in enumerate(CLASSES) if c not in ("recall", "general", "source")]
 """What a question cannot want that asks if something is so."""
@@ -87,6 +88,8 @@ _BEFORE_CHARS = 200
 
 _SURE, _SURE_REMARK = 0.5, 0.9
 """The least probabilities at which the regression names a want, and calls a message a remark."""
+_MAY_BE_GENERAL = 0.1
+"""The least such probability at which a question for a memory may be one of general knowledge."""
 _REMARK_TELLS = 0.15
 """The probability of telling something at which a message is no mere remark."""
 
@@ -109,7 +112,8 @@ class Intent:
 
     wants: None if it only tells something, if no want is probable enough, or if it is a mere
     remark, which tells nothing either. refers: whether it may refer to what was said before.
-    doubtful: the expert says general, but the regression recall.
+    doubtful: wants is general where the regression says recall, or recall where by the regression
+    it may be general.
     """
 
     wants: Want | None
@@ -179,6 +183,8 @@ def intent(
     told = said.startswith(TELLS) and not outvoted
     tells = wants is None or told or _has_news(embedder, text, logits, wants)
     doubtful = by_regression == "recall" and wants == "general"
+    if wants == "recall":
+        doubtful = float(softmax(logits[: len(CLASSES)])[_GENERAL]) >= _MAY_BE_GENERAL
     return Intent(wants, tells, refers, doubtful)
 
 
@@ -208,13 +214,17 @@ def _combined(named: str, p_named: float, text: str, logits: FloatArray) -> Want
 
 def _has_news(embedder: Embedder, text: str, logits: FloatArray, wants: Want) -> bool:
     """Whether a message tells something by the regression, though by the expert it only asks. Each
-    of several sentences is also read alone; many count as telling."""
+    of several sentences is also read alone, less strictly if it is no question; many count as
+    telling."""
     if _telling(logits) >= _MAY_STILL_TELL.get(wants, MAY_TELL):
         return True
     parts = language.sentences(text) if wants != "erase" else []
     if len(parts) > _MANY:
         return True
-    return len(parts) > 1 and any(_telling(_logits(embedder, part)) >= _SURE for part in parts)
+    return len(parts) > 1 and any(
+        _telling(_logits(embedder, part)) >= (_SURE if language.asks(part) else MAY_TELL)
+        for part in parts
+    )
 
 
 def _telling(logits: FloatArray) -> float:
