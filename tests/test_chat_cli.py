@@ -517,20 +517,10 @@ def test_what_was_typed_behind_a_command_is_forgotten_with_what_it_said(home: Pa
     for text in ("/cloud The password\nis xyzzy.", "The password is xyzzy.", "/why", "xyzzy?"):
         typed.remember_typed(text)
     typed.remember_typed("/image x.png The password is xyzzy.")
-    typed.remember_typed("/image 'my notes.png' The\\ password 'is  xyzzy.'")
     typed.remember_typed("You said: “The password is xyzzy.”")
     typed.remember_typed("The password is xyzzy.com")
     typed.forget_typed(["The password is xyzzy.", " "])
     assert typed.typed_before() == ["/why", "xyzzy?", "The password is xyzzy.com"]
-
-
-def test_erased_words_leave_the_history_that_all_stores_shared_too(home: Path) -> None:
-    (home / "elsewhere.db").write_bytes(b"")
-    typed._store = home / "elsewhere.db"
-    (home / "chat_history").write_text("I like tea.\nThe password is xyzzy.\n")
-    with Memory(home / "memory.db"):  # the usual store, which may take the file over
-        typed.forget_typed(["The password is xyzzy."])
-    assert (home / "chat_history").read_text() == "I like tea.\n"
 
 
 def test_a_command_that_led_to_an_erase_is_forgotten_with_what_it_erased(home: Path) -> None:

@@ -33,8 +33,8 @@ def store(home: Path) -> Path:
 
 def before(whose: Scope, *lines: str) -> list[str]:
     """What a chat of theirs brings back; then they type these lines."""
-    with output.open_memory(None) as memory:
-        typed.of_user(memory, whose)
+    with output.open_memory(None):
+        typed.of_user(whose)
         found = typed.typed_before()
         for line in lines:
             typed.remember_typed(line)
@@ -50,41 +50,15 @@ def test_each_user_agent_and_run_has_a_file_of_its_own(store: Path) -> None:
     assert all(file.stat().st_mode & 0o077 == 0 for file in typed.kept_files())
 
 
-def test_of_the_file_that_all_users_shared_each_gets_back_what_they_said(store: Path) -> None:
+def test_files_that_earlier_versions_shared_are_wiped(run: Run, store: Path) -> None:
     with output.open_memory(None):
-        shared = typed._of_all_users()
-    shared.write_text(f"Hello\n/why\n{SECRET}\n/memories Lamplighter\nI  play chess.\n")
-    assert before(MAYA) == ["I  play chess."]
-    assert before(Scope("ana")) == []
-    assert before(TOM) == ["Hello", SECRET]
-    assert shared.read_text() == "/why\n/memories Lamplighter\n"
-    typed.forget_typed(["Lamplighter"])
-    assert shared.read_text() == "/why\n"
-
-
-def test_the_only_owner_of_memories_takes_over_the_file_that_all_users_shared(home: Path) -> None:
-    with Memory(home / "memory.db") as memory:
-        memory.add("Hello", user_id="tom", run_id="r1", infer=False)
-        removed = memory.add(SECRET, user_id="maya", infer=False)
-        memory.delete(removed[0].id)
-    with output.open_memory(None):
-        shared = typed._of_all_users()
-    shared.write_text(f"Hello\n{SECRET}\n/why\n")
-    assert before(MAYA) == [SECRET]
-    with Memory(home / "memory.db") as memory:
-        memory.erase_all(user_id="maya")
-    assert before(Scope("ana")) == []
-    assert before(TOM) == ["Hello", "/why"] and not shared.exists()
-
-
-def test_when_all_are_erased_the_file_that_all_users_shared_goes(run: Run, store: Path) -> None:
-    with output.open_memory(None):
-        shared = typed._of_all_users()
-    shared.write_text("/memories Lamplighter\n")
-    run("erase", "--all", "-y", "--user-id", "tom")
-    assert shared.read_text() == "/memories Lamplighter\n"
-    run("erase", "--all", "-y", "--user-id", "maya")
-    assert not shared.exists()
+        files = [store.with_name("chat_history"), typed._start()]
+    for file in files:
+        file.write_text(f"{SECRET}\n")
+    before(TOM, "Hi")
+    run("list")
+    assert not any(file.exists() for file in files)
+    assert before(TOM) == ["Hi"]
 
 
 def test_a_reset_by_the_server_removes_all_that_was_typed(run: Run, store: Path) -> None:
@@ -103,15 +77,6 @@ def test_a_reset_by_the_server_removes_all_that_was_typed(run: Run, store: Path)
         patched.setattr(edgemem.server, "serve", serve)
         run("serve")
     assert (before(TOM), before(MAYA)) == ([], [])
-
-
-def test_who_said_a_part_of_anothers_line_does_not_get_it(store: Path) -> None:
-    with Memory(store) as memory:
-        memory.add(["party", "yes"], user_id="maya", infer=False)
-        memory.add("What did Tom say of the party?", user_id="maya", infer=False)
-    with output.open_memory(None):
-        typed._of_all_users().write_text(f"{SECRET}\nyes, at nine\n")
-    assert before(MAYA) == []
 
 
 def test_erasing_all_of_a_user_erases_all_that_they_typed_and_nothing_of_others(
@@ -133,15 +98,13 @@ def test_a_store_in_memory_neither_reads_writes_nor_erases_what_was_typed(
 ) -> None:
     before(Scope("default"), SECRET)
     before(TOM, "Hi")
-    (file := typed.shared_history()).write_text("My password is xyzzy.\n")
-    with output.open_memory(":memory:", create=True) as memory:
-        typed.of_user(memory, TOM)
+    with output.open_memory(":memory:", create=True):
+        typed.of_user(TOM)
         assert (typed.typed_before(), typed.kept_files()) == ([], [])
         typed.remember_typed("I am here.")
-        typed.forget_typed(["My password is xyzzy."])
+        typed.forget_typed([SECRET])
     run("erase", "--all", "-y", "--db", ":memory:")
     run("erase", "--all", "-y", "--user-id", "tom", "--db", ":memory:")
-    assert file.read_text() == "My password is xyzzy.\n"
     assert (before(Scope("default")), before(TOM)) == ([SECRET], ["Hi"])
 
 

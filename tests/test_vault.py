@@ -547,22 +547,16 @@ def test_the_commands_lock_tell_and_unlock(
 
 def typed_of(path: Path) -> list[str]:
     """What `edgemem chat` brings back of what was typed."""
-    with output.open_memory(str(path)) as memory:
-        typed.of_user(memory, Scope("default"))
+    with output.open_memory(str(path)):
+        typed.of_user(Scope("default"))
         return typed_before()
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_what_was_typed_moves_into_its_own_stores_vault_alone(
-    tmp_path: Path, run: Run, shared: bool
-) -> None:
+def test_what_was_typed_moves_into_its_own_stores_vault_alone(tmp_path: Path, run: Run) -> None:
     home, work = tmp_path / "home" / "memory.db", tmp_path / "work.db"
     for path, text in ((home, "a secret of home"), (work, "a plan of work")):
         run("add", "--no-infer", text, "--db", str(path))
-        if not shared:
-            remember_typed(text)
-    if shared:  # the one file that all plain stores had
-        (tmp_path / "home" / "chat_history").write_text("/why\na plan of work\na secret of home\n")
+        remember_typed(text)
     run("vault", "lock", "--with", "file", "--db", str(work))
     assert traces(tmp_path, [b"plan of work"]) == set()
     run("vault", "lock", "--with", "file")
@@ -570,20 +564,7 @@ def test_what_was_typed_moves_into_its_own_stores_vault_alone(
     run("vault", "unlock", "-y", "--db", str(work))
     assert traces(tmp_path, [b"secret of home"]) == set()
     assert typed_of(work) == ["a plan of work"]
-    assert typed_of(home) == [*["/why"] * shared, "a secret of home"]
-
-
-def test_another_plain_store_takes_the_shared_history_once_the_usual_one_is_a_vault(
-    tmp_path: Path, run: Run
-) -> None:
-    home, work = tmp_path / "home" / "memory.db", tmp_path / "work.db"
-    run("add", "--no-infer", "a secret of home")
-    run("add", "--no-infer", "a plan of work", "--db", str(work))
-    run("vault", "lock", "--with", "file")
-    (tmp_path / "home" / "chat_history").write_text("a plan of work\n")
-    assert typed_of(home) == []
-    assert typed_of(work) == ["a plan of work"]
-    assert not (tmp_path / "home" / "chat_history").exists()
+    assert typed_of(home) == ["a secret of home"]
 
 
 def test_a_passphrase_makes_a_new_store_a_vault_and_is_not_ignored_in_silence_for_a_plain_one(

@@ -93,7 +93,7 @@ def chat(db: str | None, scope: dict[str, Any], **given: str | None) -> None:
         memory.engine  # noqa: B018  # loads it now, so that a missing model ends this at once
         from edgemem.chat import Chat
 
-        typed.of_user(memory, Scope(**scope))
+        typed.of_user(Scope(**scope))
         governor = _governor(memory)
         session = _Session(memory, Chat(memory, cloud=governor, **scope), scope, ui.wants_json())
         if ui.stdin_is_terminal():

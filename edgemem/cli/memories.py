@@ -334,8 +334,6 @@ def erase(
         typed.forget_words(matching, Scope(**scope))
         with ui.erasing(memory):
             gone = memory.erase_all(**scope) if everything else memory.erase(ids)
-        if everything:
-            typed.forget_shared(memory)
     none = f"{ui.plural(len(said), 'turn')} erased; no" if said else "No"
     ui.print_result(gone.to_dict(), gone, f"{none} memories of {ui.who(scope)}.")
 

@@ -1,8 +1,7 @@
 """What was typed at the prompt of `edgemem chat`: a file of lines for each store and user in it.
 
-Knows these files alone. Those of a vault are sealed line by line. An earlier version had one file
-for all users of a store. The only owner of its memories takes that over. Of several, each takes out
-of it what was said as theirs, and nobody is shown the rest.
+Knows these files alone. Those of a vault are sealed line by line. Earlier versions had files that
+several users or stores shared; they are wiped when a store is opened.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import base64
 import hashlib
 import os
 import re
-import shlex
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import astuple
@@ -30,22 +28,8 @@ if TYPE_CHECKING:
     from edgemem.store import Store
     from edgemem.vault import Vault
 
-__all__ = [
-    "forget_all_typed",
-    "forget_shared",
-    "forget_typed",
-    "forget_words",
-    "history_file",
-    "kept_files",
-    "move_typed",
-    "of_store",
-    "of_user",
-    "remember_typed",
-    "shared_history",
-    "take_shared",
-    "told_nowhere",
-    "typed_before",
-]
+__all__ = ["forget_all_typed", "forget_typed", "forget_words", "history_file", "kept_files"]
+__all__ += ["move_typed", "of_store", "of_user", "remember_typed", "told_nowhere", "typed_before"]
 
 MOST_LINES = 1000
 _BREAK = "\u2028"  # Unicode's line separator stands for a line break within an input
@@ -63,42 +47,15 @@ def of_store(store: Store) -> None:
     global _in_memory, _store, _vault, _whose
     _in_memory = store.path is None
     _store, _vault, _whose = store.path, store.vault, None
+    if not _in_memory:
+        with suppress(OSError):
+            _remove(file for file in (data_dir() / "chat_history", _start()) if file.exists())
 
 
-def of_user(memory: Memory, whose: Scope) -> None:
-    """Makes the history of this user, agent or run in the open store the one that is used.
-
-    A new one takes over the file that all users of the store shared, if all that the store holds is
-    of these, and else exactly the lines of it that these said.
-    """
+def of_user(whose: Scope) -> None:
+    """Makes the history of this user, agent or run in the open store the one that is used."""
     global _whose
     _whose = whose
-    if _in_memory:
-        return
-    old = _of_all_users()
-    if not old.exists() or history_file().exists():
-        return
-    if _held(memory) == _held(memory, whose) > 0:
-        old.rename(history_file())
-        return
-    turns = memory.store.recent_turns(whose, limit=None)
-    said = {spaced(turn.content) for turn in turns if turn.role == "user"}
-    lines = _typed_lines(old)
-    own = [line for line in lines if spaced(line) in said]
-    if own:
-        _add(history_file(), own)
-        _write_typed(old, [line for line in lines if line not in own])
-
-
-def _held(memory: Memory, whose: Scope | None = None) -> int:
-    """Returns how many memories and turns a store holds of these, also deleted ones.
-
-    whose: None means everybody.
-    """
-    from edgemem.store.writing import all_of
-
-    with memory.store.snapshot() as connection:
-        return sum(map(len, all_of(connection, whose or Scope())))
 
 
 def history_file() -> Path:
@@ -106,14 +63,13 @@ def history_file() -> Path:
 
     Without `of_user` it is the user of the settings, without a store the store of the settings.
     """
-    return _file_of(*astuple(_whose or Scope(load_settings().user_id)))
+    return _file_of(_whose or Scope(load_settings().user_id))
 
 
-def _file_of(*ids: str | None) -> Path:
-    """Returns the file of the ids of a scope."""
+def _file_of(whose: Scope) -> Path:
+    ids = astuple(whose)
     hashed = [hashlib.sha256(id.encode()).hexdigest()[:16] if id else "-" for id in ids]
-    old = _of_all_users()
-    return old.with_name(".".join([old.name, *hashed]))
+    return _start().with_name(".".join([_start().name, *hashed]))
 
 
 def kept_files(whose: Scope | None = None) -> list[Path]:
@@ -123,55 +79,37 @@ def kept_files(whose: Scope | None = None) -> list[Path]:
     """
     if _in_memory:
         return []
-    old = _of_all_users()
-    if whose is None:
-        return [file for file in (old, *old.parent.glob(f"{old.name}.*")) if file.exists()]
-    pattern = _file_of(*astuple(whose)).name
-    return [*old.parent.glob(pattern.replace(".-", ".*"))]
+    names = f"{_start().name}.*" if whose is None else _file_of(whose).name.replace(".-", ".*")
+    return [*data_dir().glob(names)]
 
 
-def _of_all_users() -> Path:
-    """Returns the file that all users of a store shared before each had their own.
-
-    That of the store of the settings is also the one that all stores shared before; if that store
-    is not plain, any other takes it over.
-    """
+def _start() -> Path:
+    """Returns the path with which those of a store's histories begin."""
     if _vault is not None:
         return data_dir() / f"chat_history.{_vault.id[:8]}"
     from edgemem.store.database import resolved
-    from edgemem.store.encryption import is_plain
 
-    usual = resolved(load_settings().db)
-    store = _store or usual
-    name = hashlib.sha256(os.fsencode(store)).hexdigest()[:16]
-    file, shared = data_dir() / f"chat_history.{name}", shared_history()
-    if shared.exists() and not file.exists() and (store == usual or not is_plain(usual)):
-        shared.rename(file)
-    return file
-
-
-def shared_history() -> Path:
-    """Returns the file that all plain stores shared before each had its own."""
-    return data_dir() / "chat_history"
+    store = _store or resolved(load_settings().db)
+    return data_dir() / f"chat_history.{hashlib.sha256(os.fsencode(store)).hexdigest()[:16]}"
 
 
 def move_typed(store: Path, old: Vault | None, new: Vault | None) -> None:
     """Moves a store's histories into its vault or out of it, and overwrites the old files."""
     global _in_memory, _store, _vault
     _in_memory, _store, _vault = False, store, old
-    before = _of_all_users().name
+    before = _start().name
     moved = {file.name.removeprefix(before): _typed_lines(file) for file in kept_files()}
     _remove(kept_files())
     _vault = new
-    after = _of_all_users()
+    after = _start()
     for end, lines in moved.items():
         if lines:
             _add(after.with_name(after.name + end), lines)
 
 
-def _kept(file: Path, line: str) -> str:
+def _kept(line: str) -> str:
     """Returns a line as a file stores it."""
-    if _vault is None or file == shared_history():
+    if _vault is None:
         return line
     return base64.b64encode(_vault.seal(line.encode(), "chat history")).decode()
 
@@ -198,7 +136,7 @@ def _add(place: Path, lines: Iterable[str]) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     private = partial(os.open, mode=0o600)
     with open(place, "a", encoding="utf-8", opener=private) as file:
-        file.writelines(_kept(place, line) + "\n" for line in lines)
+        file.writelines(_kept(line) + "\n" for line in lines)
 
 
 def forget_typed(texts: Iterable[str], whose: Scope | None = None) -> None:
@@ -206,29 +144,37 @@ def forget_typed(texts: Iterable[str], whose: Scope | None = None) -> None:
 
     whose: also removes all that these users, agents or runs typed.
     """
-    if _in_memory:
-        return
     texts = list(texts)
     _remove(kept_files(whose) if whose is not None else ())
-    for file in (*kept_files(), shared_history()):
-        _taken(file, texts)
+    for file in kept_files():
+        lines = {line: spaced(line) for line in _typed_lines(file)}
+        everything = "\n".join(lines.values())
+        # Few of the texts were typed here, and an erase may take very many.
+        here = [text for text in {*map(spaced, texts)} - {""} if text in everything]
+        if not here:
+            continue
+        held = re.compile("|".join(rf"(?<!\w){re.escape(text)}(?!\w)" for text in here))
+        _drop(file, {line for line, words in lines.items() if held.search(words)})
 
 
 def forget_words(words: str | None, whose: Scope) -> int:
     """Removes each input of these users, agents or runs that has these words side by side.
 
-    Also from the histories that several shared. Returns how many inputs were removed. None removes
-    none.
+    Returns how many inputs were removed. None removes none.
     """
-    if _in_memory or words is None:
+    if words is None:
         return 0
-    fits, count = holding(words), 0
-    for file in {*kept_files(whose), _of_all_users(), shared_history()}:
-        lines = _typed_lines(file)
-        if taken := [line for line in lines if fits(line)]:
-            _write_typed(file, [line for line in lines if line not in taken])
-            count += len(taken)
-    return count
+    fits = holding(words)
+    return sum(_drop(file, {*filter(fits, _typed_lines(file))}) for file in kept_files(whose))
+
+
+def _drop(file: Path, unwanted: set[str]) -> int:
+    """Removes lines from a file, and returns how many they were."""
+    lines = _typed_lines(file)
+    kept = [line for line in lines if line not in unwanted]
+    if len(kept) < len(lines):
+        _write_typed(file, kept)
+    return len(lines) - len(kept)
 
 
 _COMMAND = re.compile(r"""^(?:/image\s+(?:"[^"]*"|'[^']*'|(?:\\.|\S)+)|/budget\s.*|/\w+)""")
@@ -252,47 +198,10 @@ def forget_all_typed() -> None:
     _remove(kept_files())
 
 
-def forget_shared(memory: Memory) -> None:
-    """Removes the file that all users of a store shared, if nothing of anybody is left in it."""
-    if not _in_memory and _held(memory) == 0 and (old := _of_all_users()).exists():
-        _remove([old])
-
-
 def _remove(files: Iterable[Path]) -> None:
     for file in files:
         _write_typed(file, [])
         file.unlink()
-
-
-def take_shared(memory: Memory) -> None:
-    """Moves a store's lines from the history that all stores shared to that of all its users."""
-    said = [turn.content for turn in memory.store.recent_turns(limit=None)]
-    if lines := _taken(shared_history(), said):
-        _add(_of_all_users(), lines)
-
-
-def _taken(file: Path, texts: Iterable[str]) -> list[str]:
-    """Removes from a file the lines that hold one of these texts, and returns them."""
-    lines = _typed_lines(file)
-    forms = {line: _forms(line) for line in lines}
-    everything = "\n".join(chain.from_iterable(forms.values()))
-    # Few of the texts were typed here, and an erase may take very many.
-    here = [text for text in {*map(spaced, texts)} - {""} if text in everything]
-    if not here:
-        return []
-    held = re.compile("|".join(rf"(?<!\w){re.escape(text)}(?!\w)" for text in here))
-    taken = [line for line in lines if any(map(held.search, forms[line]))]
-    if taken:
-        _write_typed(file, [line for line in lines if line not in taken])
-    return taken
-
-
-def _forms(line: str) -> list[str]:
-    """Returns an input as it was typed, and without the quotes that /image once dropped."""
-    forms = [spaced(line)]
-    with suppress(ValueError):  # a quote without its end
-        forms.append(spaced(" ".join(shlex.split(line))))
-    return forms
 
 
 def _typed_lines(file: Path) -> list[str]:
@@ -301,7 +210,7 @@ def _typed_lines(file: Path) -> list[str]:
     except OSError:
         return []
     lines = text.removesuffix("\n").split("\n") if text else []
-    if _vault is None or file == shared_history():
+    if _vault is None:
         return lines
     opened = []
     for line in lines:
@@ -312,7 +221,7 @@ def _typed_lines(file: Path) -> list[str]:
 
 def _write_typed(file: Path, lines: list[str]) -> None:
     """Replaces a file's lines in place, so that the old bytes are overwritten."""
-    data = "".join(f"{_kept(file, line)}\n" for line in lines).encode()
+    data = "".join(f"{_kept(line)}\n" for line in lines).encode()
     with open(file, "r+b") as opened:
         old = os.fstat(opened.fileno()).st_size
         opened.write(data + b"\n" * max(0, old - len(data)))

@@ -71,9 +71,6 @@ def lock(way: Way | None, db: str | None) -> None:
     way = way or _best_way()
     phrase = _first_passphrase() if way == "passphrase" else None
     typed.move_typed(file, None, encryption.encrypt(file, way, phrase))
-    if typed.shared_history().exists():
-        with ui.open_memory(str(file), passphrase=phrase) as memory:
-            typed.take_shared(memory)
     ui.note(_KEPT[way])
     ui.note(
         "Print a recovery code: `edgemem vault export-recovery`. Without a way in, all is lost."
