@@ -21,8 +21,7 @@ from edgemem.config import load_settings
 from edgemem.errors import InputError, ModelError
 from edgemem.pipeline import parts
 from edgemem.profile import measure
-from edgemem.profile.page import render
-from edgemem.profile.report import Growth, Part, Profile, Timing, parse_budget, verdict
+from edgemem.profile.report import Growth, Part, Profile, Timing, parse_budget, render, verdict
 
 KEYS = {
     "parts_mb", "parts_basis", "rss_mb", "pss_mb", "peak_rss_mb", "unexplained_mb", "explained",
@@ -230,9 +229,9 @@ def test_the_page_shows_what_the_profile_says():
 
 def test_the_parts_of_the_bar_are_as_wide_as_they_are_large():
     page = render(replace(MADE, growth=(), stages=()))
-    widths = [float(w) for w in re.findall(r'width="([\d.]+)" height="40"', page)][: len(PARTS)]
-    shares = sorted((part.mb / 400 for part in PARTS), reverse=True)
-    assert widths == pytest.approx([share * 720 - 2 for share in shares], abs=0.1)
+    widths = [float(w) for w in re.findall(r'<span style="width:([\d.]+)%', page)][: len(PARTS)]
+    shares = sorted((part.mb / 4 for part in PARTS), reverse=True)
+    assert widths == pytest.approx(shares, abs=0.01)
 
 
 # -- the command -----------------------------------------------------------------------------------
@@ -284,7 +283,9 @@ def test_a_page_that_cannot_be_written_costs_no_figures(run: Run, profiled, tmp_
     assert "Cannot write" in told.stderr
     assert not profiled  # nothing was measured
     refuse = OSError(28, "No space left on device")
-    monkeypatch.setattr("edgemem.profile.page.render", lambda found: (_ for _ in ()).throw(refuse))
+    monkeypatch.setattr(
+        "edgemem.profile.report.render", lambda found: (_ for _ in ()).throw(refuse)
+    )
     out = run("profile", "--html", str(tmp_path / "p.html"), code=1)
     assert "Cannot write" in out.stderr and "Energy" in out.stdout
 

@@ -159,7 +159,7 @@ def profile(budgets: tuple[str, ...], rounds: int, html: Path | None, **given: s
     else:
         _print_profile(found)
     if html is not None:
-        from edgemem.profile.page import render
+        from edgemem.profile.report import render
 
         html.write_text(render(found), encoding="utf-8")
         ui.note(f"Written to {html}.")
@@ -171,47 +171,25 @@ def _print_profile(found: Profile) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from edgemem.profile.report import NO_GPU, NOT_REPORTED, UNKNOWN
+    from edgemem.profile.report import MEMORY_HEADS, STAGE_HEADS, words_of
 
     console = Console(highlight=False)
-    stages = Table(title=f"Stages of {found.model}", title_justify="left")
-    stages.add_column("stage")
-    for head in ("p50 ms", "p95 ms", "first token ms", "tokens/s"):
-        stages.add_column(head, justify="right")
-    stages.add_column("")
-    for timing in found.stages:
-        cells = (timing.p50_ms, timing.p95_ms, timing.ttft_ms, timing.tokens_per_s)
-        stages.add_row(timing.name, *("" if v is None else f"{v:.4g}" for v in cells), timing.note)
-    console.print(stages)
-    memory = Table(title="Memory", title_justify="left")
-    for head in ("part", "RAM MB", "VRAM MB", "from"):
-        memory.add_column(head, justify="right" if head.endswith("MB") else "left")
-    vram = "" if found.gpus else NO_GPU
-    for part in found.parts:
-        memory.add_row(part.name, f"{part.mb:.1f}", vram, part.basis)
-    if found.rss_mb is not None and found.unexplained_mb is not None:
-        of_gpu = [str(gpu["process_mb"] or UNKNOWN) for gpu in found.gpus] or [NO_GPU]
-        rest = f"{found.unexplained_mb:.1f}"
-        memory.add_row("not explained", rest, vram, "RSS less the parts")
-        told = f"PSS {found.pss_mb:.1f}" if found.pss_mb is not None else "RSS"
-        memory.add_row("the process", f"{found.rss_mb:.1f}", ", ".join(of_gpu), told)
-    console.print(memory)
-    if found.explained is None:
-        console.print(f"What the process takes is {UNKNOWN} on this system.")
-    else:
-        console.print(f"The parts explain {found.explained:.1%} of the process's memory.")
-    first = found.cold_start_to_first_token_s
-    console.print(
-        "Cold start to the first token of an answer with memory: "
-        + (f"{first:.2f} s" if first is not None else UNKNOWN)
-    )
-    energy = NOT_REPORTED if found.joules is None else f"{found.joules:.0f} J"
-    console.print(f"Energy: {energy}")
-    if found.plan is not None:
-        down = ", ".join(found.plan["turned_down"]) or "nothing"
-        console.print(f"Memory limit {found.plan['limit_mb']:.0f} MB: turned down {down}.")
-    for verdict in found.verdicts:
-        console.print(f"[bold]{'✓' if verdict.fits else '✗'}[/] {verdict.sentence()}")
+    for title, heads, rows in (
+        (f"Stages of {found.model}", STAGE_HEADS, found.stage_rows()),
+        ("Memory", MEMORY_HEADS, found.memory_rows()),
+    ):
+        table = Table(title=title, title_justify="left")
+        for head in heads:
+            table.add_column(
+                head, justify="left" if head in ("stage", "part", "from", "") else "right"
+            )
+        for row in rows:
+            table.add_row(*map(words_of, row))
+        console.print(table)
+    for name, value in found.summary().items():
+        console.print(f"{name}: {value}")
+    for fits, told in found.told_verdicts():
+        console.print(f"[bold]{'✓' if fits else '✗'}[/] {told}")
 
 
 @ui.cli.command()

@@ -2,7 +2,7 @@
 
 `profile` measures in fresh processes, so that its own memory is not counted, and combines their
 answers; `answer` is their entry point. `measure` knows the parts of a Memory and the system,
-`report` numbers and names, `page` HTML. The processes start in this file, so it imports only what
+`report` numbers, names and HTML. The processes start in this file, so it imports only what
 each kind of work needs: one of them measures how long importing takes.
 """
 
