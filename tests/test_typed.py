@@ -66,9 +66,7 @@ def test_a_reset_by_the_server_removes_all_that_was_typed(run: Run, store: Path)
     before(MAYA, "/why")
 
     def serve(memory: Memory, **given: Any) -> None:
-        with running(
-            memory, allow_reset=True, on_erase=given["on_erase"], on_reset=given["on_reset"]
-        ) as server:
+        with running(memory, allow_reset=True, on_erase=given["on_erase"]) as server:
             server.ok("POST", "/reset")
 
     with pytest.MonkeyPatch.context() as patched:

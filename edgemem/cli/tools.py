@@ -257,7 +257,6 @@ def serve(
             memory,
             token=token,
             on_erase=typed.forget_typed,
-            on_reset=typed.forget_all_typed,
             limits=Limits(queue=queue),
             on_ready=ready,
             **where,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from edgemem.store import Store
     from edgemem.vault import Vault
 
-__all__ = ["forget_all_typed", "forget_typed", "forget_words", "history_file", "kept_files"]
+__all__ = ["forget_typed", "forget_words", "history_file", "kept_files"]
 __all__ += ["move_typed", "of_store", "of_user", "remember_typed", "told_nowhere", "typed_before"]
 
 MOST_LINES = 1000
@@ -139,13 +139,14 @@ def _add(place: Path, lines: Iterable[str]) -> None:
         file.writelines(_kept(line) + "\n" for line in lines)
 
 
-def forget_typed(texts: Iterable[str], whose: Scope | None = None) -> None:
+def forget_typed(texts: Iterable[str] | None, whose: Scope | None = None) -> None:
     """Removes from all histories each input that holds one of these texts, as whole words.
 
-    whose: also removes all that these users, agents or runs typed.
+    texts: None stands for any text. whose: also removes all that these users, agents or runs typed.
     """
-    texts = list(texts)
-    _remove(kept_files(whose) if whose is not None else ())
+    if texts is None or whose is not None:
+        _remove(kept_files(whose))
+    texts = list(texts or ())
     for file in kept_files():
         lines = {line: spaced(line) for line in _typed_lines(file)}
         everything = "\n".join(lines.values())
@@ -191,11 +192,6 @@ def told_nowhere(memory: Memory) -> list[str]:
     lines = chain.from_iterable(map(_typed_lines, kept_files()))
     words = ((line, _COMMAND.sub("", spaced(line)).strip()) for line in lines)
     return [line for line, told in words if re.search(r"[^\W\d]", told) and told not in said]
-
-
-def forget_all_typed() -> None:
-    """Removes all histories of the store."""
-    _remove(kept_files())
 
 
 def _remove(files: Iterable[Path]) -> None:

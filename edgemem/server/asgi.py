@@ -49,16 +49,14 @@ def app(
     hosts: Collection[str] = (),
     anywhere: bool = False,
     allow_reset: bool = False,
-    on_erase: Callable[[Iterable[str]], None] = lambda texts: None,
-    on_reset: Callable[[], None] = lambda: None,
+    on_erase: Callable[[Iterable[str] | None], object] = lambda texts: None,
 ) -> Starlette:
     """Returns an ASGI application on a Memory, which the caller closes.
 
     token: required by every route but /healthz and the inspector's own files; None means the token
     of `edgemem serve`. hosts, anywhere: see `host_allowed`. allow_reset: whether POST /reset may
-    erase everything. on_erase: called before the inspector or a reset erases turns, with their
-    texts, so that copies elsewhere can be erased too. on_reset: called before a reset, for
-    what else is kept of the store.
+    erase everything. on_erase: called before the inspector erases turns, with their texts, so that
+    copies elsewhere can be erased too; with None before a reset.
     An application that is mounted in another gets no lifespan events: call `.state.service.close()`
     at its end. Slow clients are cut off by `protocol`, which another server must be given.
     Raises ConfigError if the token cannot be read or made.
@@ -68,7 +66,6 @@ def app(
         limits or Limits(),
         allow_reset=allow_reset,
         on_erase=on_erase,
-        on_reset=on_reset,
     )
     routes = [
         Route("/healthz", _healthz),
@@ -339,8 +336,7 @@ def serve(
     insecure: bool = False,
     hosts: Collection[str] = (),
     allow_reset: bool = False,
-    on_erase: Callable[[Iterable[str]], None] = lambda texts: None,
-    on_reset: Callable[[], None] = lambda: None,
+    on_erase: Callable[[Iterable[str] | None], object] = lambda texts: None,
     limits: Limits | None = None,
     on_ready: Callable[[str], None] = lambda url: None,
 ) -> None:
@@ -348,7 +344,7 @@ def serve(
 
     host: any but a loopback address needs tls_cert and tls_key (PEM files), or insecure=True on a
     network that nobody else can read. port: 0 takes a free one. on_ready: called with the URL once
-    the server listens. token, hosts, allow_reset, on_erase, on_reset: see `app`. At the end,
+    the server listens. token, hosts, allow_reset, on_erase: see `app`. At the end,
     running requests have limits.drain_s to finish. Raises ConfigError if the server must not or
     cannot listen there.
     """
@@ -363,7 +359,6 @@ def serve(
         anywhere=not is_loopback(host),
         allow_reset=allow_reset,
         on_erase=on_erase,
-        on_reset=on_reset,
     )
     config = uvicorn.Config(
         asgi,

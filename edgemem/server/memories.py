@@ -250,8 +250,7 @@ async def _reset(request: Request) -> Response:
         )
 
     def reset() -> None:
-        service.on_erase([turn.content for turn in service.memory.store.recent_turns(limit=None)])
-        service.on_reset()
+        service.on_erase(None)
         service.memory.reset()
 
     await service.in_thread(reset)

@@ -36,8 +36,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import Receive, Send
-from starlette.types import Scope as AsgiScope
 
 from edgemem.chat import Chat
 from edgemem.errors import EdgememError, InputError
@@ -276,7 +274,8 @@ async def _chat_completions(request: Request) -> Response:
         # An error before the first piece still gets its own status.
         first = await unless_gone(job.next(), request.receive)
         if asked.stream:
-            return _Events(service, job, _events(job, asked, head, first))
+            events = _events(service, job, asked, head, first)
+            return StreamingResponse(events, media_type="text/event-stream")
         return await unless_gone(_whole_response(job, head, first), request.receive)
     except BaseException:
         service.worker.cancel(job)
@@ -376,9 +375,12 @@ async def _whole_response(job: Job[Piece], head: Mapping[str, Any], piece: Piece
 
 
 async def _events(
-    job: Job[Piece], asked: _ChatRequest, head: Mapping[str, Any], piece: Piece
+    service: Service, job: Job[Piece], asked: _ChatRequest, head: Mapping[str, Any], piece: Piece
 ) -> AsyncIterator[str]:
-    """Yields the answer as server-sent events, then `[DONE]`. An error ends it as a last event."""
+    """Yields the answer as server-sent events, then `[DONE]`. An error ends it as a last event.
+
+    A client that hangs up ends the iterator, which cancels the job.
+    """
 
     def event(delta: Mapping[str, Any], reason: str | None = None) -> str:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
@@ -387,23 +389,23 @@ async def _events(
     def chunk(choices: Sequence[Mapping[str, Any]], usage: Mapping[str, Any]) -> str:
         return _data({**head, "object": "chat.completion.chunk", "choices": choices, **usage})
 
-    yield event({"role": "assistant", "content": ""})
     try:
+        yield event({"role": "assistant", "content": ""})
         while isinstance(piece, str):
             yield event({"content": piece})
             piece = await job.next()
+        yield event({}, _reason(piece))
+        if asked.include_usage:
+            yield chunk([], {"usage": _usage(piece)})
+        yield "data: [DONE]\n\n"
     except (Refusal, EdgememError) as exc:
         yield _data(refusal_of(exc).body("/v1/"))
-        return
     except Exception:
         logging.getLogger(__name__).exception("an answer broke off")
         told = Refusal("the answer broke off; the server's own messages say how", 500)
         yield _data(told.body("/v1/"))
-        return
-    yield event({}, _reason(piece))
-    if asked.include_usage:
-        yield chunk([], {"usage": _usage(piece)})
-    yield "data: [DONE]\n\n"
+    finally:
+        service.worker.cancel(job)
 
 
 def _data(value: Mapping[str, Any]) -> str:
@@ -421,24 +423,6 @@ def _usage(made: Generation) -> dict[str, Any]:
         "total_tokens": made.prompt_tokens + made.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": made.cached_tokens},
     }
-
-
-class _Events(StreamingResponse):
-    """A stream that cancels its job when the client hangs up."""
-
-    media_type = "text/event-stream"
-
-    def __init__(self, service: Service, job: Job[Piece], events: AsyncIterator[str]) -> None:
-        super().__init__(events, headers={"cache-control": "no-store"})
-        self._service, self._job = service, job
-
-    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        try:
-            await unless_gone(self.stream_response(send), receive)
-        except Refusal:
-            pass  # the client has gone
-        finally:
-            self._service.worker.cancel(self._job)
 
 
 # -- models and embeddings -----------------------------------------------------------------------

@@ -397,7 +397,7 @@ def _stopping() -> Refusal:
 class Service:
     """A Memory that routes use through the engine's queue, or from a store thread.
 
-    memory: the caller closes it. allow_reset, on_erase, on_reset: see `asgi.app`.
+    memory: the caller closes it. allow_reset, on_erase: see `asgi.app`.
     """
 
     def __init__(
@@ -406,11 +406,10 @@ class Service:
         limits: Limits,
         *,
         allow_reset: bool,
-        on_erase: Callable[[Iterable[str]], None],
-        on_reset: Callable[[], None],
+        on_erase: Callable[[Iterable[str] | None], object],
     ) -> None:
         self.memory, self.limits = memory, limits
-        self.allow_reset, self.on_erase, self.on_reset = allow_reset, on_erase, on_reset
+        self.allow_reset, self.on_erase = allow_reset, on_erase
         self.in_flight = 0
         self.metrics = Metrics()
         self.worker = Worker(limits.queue, self.metrics, self._work_off_one)
