@@ -31,6 +31,7 @@ __all__ = [
     "FILE",
     "NEW",
     "STDOUT",
+    "WORDS",
     "ask_passphrase",
     "at_a_terminal",
     "change_line",
@@ -82,6 +83,7 @@ Command = Callable[..., None]
 Opened = TypeVar("Opened")
 ASKED = 3  # attempts at a passphrase
 INTERRUPTED = 130  # a shell's exit code for a program that SIGINT has ended
+WORDS = "edgemem.words"  # the key of the command's arguments in click's `meta`
 PREVIEWED = 10  # memories, and turns, that are shown one by one before an erase
 
 
@@ -95,9 +97,12 @@ class Group(click.Group):
     and failed. 130: Ctrl-C.
     """
 
-    def make_context(self, *args: Any, **more: Any) -> click.Context:
+    def make_context(self, info_name: str | None, args: list[str], *a: Any, **more: Any) -> Any:
+        words = list(args)  # which parsing takes away
         with _one_line_errors():  # --help and --version print here
-            return super().make_context(*args, **more)
+            context = super().make_context(info_name, args, *a, **more)
+        context.meta[WORDS] = words
+        return context
 
     def invoke(self, ctx: click.Context) -> Any:
         with _one_line_errors():
@@ -400,7 +405,8 @@ def pending_note(count: int) -> None:
 def progress(label: str, total: int | None) -> Iterator[Callable[..., None]]:
     """Shows a progress bar on stderr, if that is a terminal.
 
-    total: None if unknown. Yields a function of the count done so far and, optionally, the total.
+    total: None if unknown. Yields a function of the count done so far and, optionally, of a total
+    and a label in place of those given.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -413,8 +419,8 @@ def progress(label: str, total: int | None) -> Iterator[Callable[..., None]]:
     ) as bar:
         task = bar.add_task(label, total=total)
 
-        def advance(done: int, of: int | None = None) -> None:
-            bar.update(task, completed=done, total=total if of is None else of)
+        def advance(done: int, of: int | None = total, label: str = label) -> None:
+            bar.update(task, completed=done, total=of, description=label)
 
         yield advance
 

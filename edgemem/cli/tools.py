@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from edgemem.cli import output as ui
 from edgemem.cli import typed
@@ -494,7 +494,13 @@ def train_run(
     if resume and not (kept := trainer.checkpoint_of(out)).exists():
         ui.note(f"There is no checkpoint {kept}: the training begins anew.")
     spread = fleet.workers(ray, stage, base, planned) if ray else nullcontext()
-    with _shown() as report, spread as workers:
+    with ui.progress("the base model", 100) as advance, spread as workers:
+
+        def report(now: Progress) -> None:
+            advance(round(100 * now.done), label=_told(now))
+            if now.validated and not ui.stderr_is_terminal():
+                ui.note(_told(now))
+
         outcome = trainer.train(
             stage, base, learn, judge, out, planned,
             mmproj=mmproj, init=init, resume=resume, workers=workers, report=report,
@@ -518,20 +524,8 @@ def train_run(
 
 def _typed(context: click.Context) -> str:
     """Returns the command as it was given, with files named without their folders."""
-    words = context.command_path.split()
-    for parameter in context.command.params:
-        name = parameter.name or ""
-        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
-            continue
-        flags = [] if isinstance(parameter, click.Argument) else [max(parameter.opts, key=len)]
-        if isinstance(parameter, click.Option) and parameter.is_flag:
-            words += flags
-            continue
-        value = context.params[name]
-        for item in value if isinstance(value, tuple) else (value,):
-            file = isinstance(item, Path) or name == "model"
-            words += [*flags, Path(item).name if file else str(item)]
-    return shlex.join(words)
+    words = [re.sub(r"[^=]*[/\\]", "", word) for word in context.meta[ui.WORDS]]
+    return shlex.join(["edgemem", *words])
 
 
 @train.command()
@@ -588,26 +582,10 @@ def merge(
     ui.print_result({"out": str(out), "adapters": len(adapters), "bytes": size}, [told])
 
 
-@contextmanager
-def _shown() -> Iterator[Callable[[Progress], None]]:
-    """Shows a progress line on a terminal; else prints a line to stderr for each validation."""
-    from rich.console import Console
-    from rich.progress import BarColumn, TextColumn
-    from rich.progress import Progress as Bar
-
-    console = Console(stderr=True)
-    columns = (BarColumn(), TextColumn("{task.description}"))
-    with Bar(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("the base model", total=1.0)
-
-        def report(now: Progress) -> None:
-            line = f"step {now.step}, epoch {now.epoch:.2f}, validation {now.valid_loss:.3f} "
-            line += f"(best {now.best_loss:.3f})"
-            if now.step:  # before the first there is neither a loss nor a pace
-                line += f", loss {now.loss:.3f}, {now.tokens_per_s:.0f} tokens/s"
-                line += f", {now.left_s / 60:.0f} min left"
-            bar.update(task, completed=now.done, description=line)
-            if now.validated and not console.is_terminal:
-                ui.note(line)
-
-        yield report
+def _told(now: Progress) -> str:
+    line = f"step {now.step}, epoch {now.epoch:.2f}, validation {now.valid_loss:.3f} "
+    line += f"(best {now.best_loss:.3f})"
+    if now.step:  # before the first there is neither a loss nor a pace
+        line += f", loss {now.loss:.3f}, {now.tokens_per_s:.0f} tokens/s"
+        line += f", {now.left_s / 60:.0f} min left"
+    return line
