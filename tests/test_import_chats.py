@@ -435,19 +435,12 @@ def test_chatgpts_citations_are_cut_off(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("home")
-def test_a_file_that_was_cut_off_is_called_so_and_the_other_files_are_named(
-    tmp_path: Path, run: Run
-) -> None:
+def test_a_file_that_was_cut_off_is_called_so(tmp_path: Path, run: Run) -> None:
     cut = saved(tmp_path / "conversations.json", json.dumps([chatgpt()])[:400])
-    log, wrong = saved(tmp_path / "_chat.txt", LOG), saved(tmp_path / "w.json", {"mapping": []})
+    log = saved(tmp_path / "_chat.txt", LOG)
     told = run("import", "--no-infer", str(log), str(cut), code=2).stderr
     assert "begins as JSON, but is not" in told and "It may have been cut off" in told
-    assert f"Not imported, because another FILE is refused: {log}." in told
     assert "There is no store" in run("list", code=1).stderr
-    other = saved(tmp_path / "other.txt", LOG)
-    told = run("import", "--no-infer", str(log), str(wrong), str(other), code=2).stderr
-    assert "1 turn imported" in told
-    assert f"Not read, because another FILE is refused: {other}." in told
 
 
 @pytest.mark.usefixtures("home")
