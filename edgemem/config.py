@@ -47,7 +47,7 @@ __all__ = [
     "require",
     "set_value",
     "toml_value",
-    "unread_variables",
+    "unread",
     "unset_value",
     "variable",
 ]
@@ -102,6 +102,11 @@ def config_file() -> Path:
     return config_dir() / "config.toml"
 
 
+def _number(default: Any, kind: type[int] | type[float], least: float, most: float) -> Any:
+    """Returns the field of a setting that is a number, with its range."""
+    return field(default=default, metadata={"number": (kind, least, most)})
+
+
 NO_LIMIT = NO_MODEL = "none"
 CALL = "the call"
 
@@ -116,15 +121,14 @@ class CloudSettings:
     base_url: str | None = None
     model: str | None = None
     api_key_env: str | None = None
-    monthly_budget: float | None = None
-    timeout_s: float = 60.0
-    max_retries: int = 2
-    max_tokens: int = 512
+    monthly_budget: float | None = _number(None, float, 0, 1_000_000)
+    timeout_s: float = _number(60.0, float, 1, 600)
+    max_retries: int = _number(2, int, 0, 5)
+    max_tokens: int = _number(512, int, 1, 32_768)
     max_tokens_name: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    context_tokens: int = 1000
+    context_tokens: int = _number(1000, int, 64, 1_000_000)
     compression: Literal["question", "fdtd"] = "question"
-    min_confidence: float = 0.0
-    second_price: float = 0.001
+    min_confidence: float = _number(0.0, float, 0, 1)
     images: Literal["off", "on"] = "off"
     ask_when: tuple[str, ...] = ()
     never_send: tuple[str, ...] = ()
@@ -150,11 +154,10 @@ class Settings:
     experts: str = "open"
     mmproj: str = NO_MODEL
     reader: Literal["auto", "expert", "instruct", "quote"] = "auto"
-    n_ctx: int = 2048
-    n_threads: int | None = None
-    n_gpu_layers: int = 0
-    context_turns: int = 0
-    top_k: int = 10
+    n_ctx: int = _number(2048, int, 64, 1_048_576)
+    n_threads: int | None = _number(None, int, 1, 512)
+    n_gpu_layers: int = _number(0, int, -1, 10_000)
+    top_k: int = _number(10, int, 1, 10_000)
     vectors: Literal["float32", "int8"] = "float32"
     retrieval: Literal["fast", "careful"] = "fast"
     tuned: Literal["on", "off"] = "on"
@@ -184,36 +187,26 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _choices(of: type, prefix: str = "") -> dict[str, tuple[str, ...]]:
-    """Returns the allowed texts of each setting whose type is a Literal."""
-    kinds = get_type_hints(of).items()
-    return {prefix + name: get_args(kind) for name, kind in kinds if get_origin(kind) is Literal}
-
-
 _TABLE = "cloud"
 _CLOUD = f"{_TABLE}."
+_OWN_KEYS = tuple(f.name for f in fields(Settings) if f.name != _TABLE)
+_KEYS = (*_OWN_KEYS, *(_CLOUD + f.name for f in fields(CloudSettings)))
 _NUMBERS: dict[str, tuple[type[int] | type[float], float, float]] = {
-    "n_ctx": (int, 64, 1_048_576),
-    "n_threads": (int, 1, 512),
-    "n_gpu_layers": (int, -1, 10_000),
-    "context_turns": (int, 0, 1000),
-    "top_k": (int, 1, 10_000),
-    "cloud.monthly_budget": (float, 0, 1_000_000),
-    "cloud.timeout_s": (float, 1, 600),
-    "cloud.max_retries": (int, 0, 5),
-    "cloud.max_tokens": (int, 1, 32_768),
-    "cloud.context_tokens": (int, 64, 1_000_000),
-    "cloud.min_confidence": (float, 0, 1),
-    "cloud.second_price": (float, 0, 1000),
+    prefix + f.name: f.metadata["number"]
+    for prefix, of in (("", Settings), (_CLOUD, CloudSettings))
+    for f in fields(of)
+    if "number" in f.metadata
 }
-_CHOICES = _choices(Settings) | _choices(CloudSettings, _CLOUD)
-_TEXT_LISTS = frozenset({"cloud.ask_when", "cloud.never_send", "cloud.names"})
-_RETIRED = frozenset({"ahead_percent"})  # ignored: older files may still have these keys
+_TYPES = get_type_hints(Settings) | {
+    _CLOUD + name: kind for name, kind in get_type_hints(CloudSettings).items()
+}
+_CHOICES = {key: get_args(kind) for key, kind in _TYPES.items() if get_origin(kind) is Literal}
+_TEXT_LISTS = {key for key, kind in _TYPES.items() if get_origin(kind) is tuple}
+# Ignored, with a note: older files may still have these keys.
+_RETIRED = frozenset({"ahead_percent", "context_turns", "cloud.second_price"})
 _URL = re.compile(r"(https?)://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?(/[^\s?#]*)?")
 _BROKEN = re.compile("[\0\ud800-\udfff]")  # NUL, and halves of surrogate pairs
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-_OWN_KEYS = tuple(f.name for f in fields(Settings) if f.name != _TABLE)
-_KEYS = (*_OWN_KEYS, *(_CLOUD + f.name for f in fields(CloudSettings)))
 MEMORY_DB = ":memory:"
 _LOCK_S = 10.0  # a change of the settings file takes milliseconds
 
@@ -227,6 +220,8 @@ def load_settings() -> Settings:
     file = config_file()
     values: dict[str, Any] = {"db": data_dir() / "memory.db"}
     for key, value in _read_file(file).items():
+        if key in _RETIRED:
+            continue
         values[key] = checked(key, value, str(file))
         if key == "db" and str(values[key]) != MEMORY_DB:
             values[key] = file.absolute().parent / values[key]
@@ -243,11 +238,9 @@ def variable(key: str) -> str:
     return f"EDGEMEM_{key.upper().replace('.', '_')}"
 
 
-def unread_variables() -> dict[str, str]:
-    """Returns each variable EDGEMEM_… that nothing reads, such as a mistyped one, with advice.
-
-    The variable that `cloud.api_key_env` names is read.
-    """
+def unread() -> dict[str, str]:
+    """Returns what is set and nothing reads, with advice: variables EDGEMEM_…, such as a mistyped
+    one, and settings of earlier versions. The variable that `cloud.api_key_env` names is read."""
     known = [*VARIABLES, *map(variable, _KEYS)]
     unread = [name for name in os.environ if name.startswith("EDGEMEM_") and name not in known]
     with suppress(ConfigError):
@@ -260,6 +253,9 @@ def unread_variables() -> dict[str, str]:
         advice[name] = (
             f"Did you mean EDGEMEM_{near[0]}?" if near else "`edgemem config show` lists settings."
         )
+    with suppress(ConfigError):
+        for key in sorted(_RETIRED & _read_file(config_file()).keys()):
+            advice[key] = f"`edgemem config unset {key}` takes it out of {config_file()}."
     return advice
 
 
@@ -284,7 +280,7 @@ def set_value(key: str, value: str | int | Path) -> Path:
     with _locked(config_file()) as file:
         values = _read_file(file)
         for other, old in values.items():
-            if other != key:  # a wrong value may be replaced
+            if other != key and other not in _RETIRED:  # a wrong value may be replaced
                 checked(other, old, str(file))
         _write(file, values | {key: final}, key)
     return file
@@ -465,7 +461,7 @@ def _read_file(file: Path) -> dict[str, Any]:
         ) from exc
     except OSError as exc:
         raise ConfigError(f"Cannot read the settings file {file}: {exc.strerror}.") from exc
-    return {key: value for key, value in _flat(values).items() if key not in _RETIRED}
+    return _flat(values)
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:

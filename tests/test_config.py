@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from edgemem import config
 from edgemem.cachefile import lock_file
-from edgemem.config import load_settings, set_value, unset_value
+from edgemem.config import load_settings, set_value, unread, unset_value
 from edgemem.errors import ConfigError
 
 
@@ -117,10 +117,14 @@ def test_settings_become_json(home):
 
 
 def test_a_setting_that_older_versions_had_is_passed_over(home):
-    write(home, "ahead_percent = 25\ntop_k = 7\n")
+    write(home, "ahead_percent = 25\ntop_k = 7\n[cloud]\nsecond_price = 2\n")
     assert load_settings().top_k == 7
     set_value("top_k", 8)
-    assert (home / "config.toml").read_text().splitlines()[-1] == "top_k = 8"
+    assert "top_k = 8\n" in (home / "config.toml").read_text()
+    for key in ("ahead_percent", "cloud.second_price"):
+        assert unread()[key].startswith(f"`edgemem config unset {key}` takes it out of ")
+        unset_value(key)
+    assert unread() == {}
     with pytest.raises(ConfigError, match="Unknown setting 'ahead_percent' in the call"):
         set_value("ahead_percent", 5)
 
@@ -131,12 +135,12 @@ def test_an_unknown_key_names_the_key_the_file_and_the_allowed_ones(home):
         load_settings()
     assert str(caught.value) == (
         f"Unknown setting 'topk' in {home / 'config.toml'}. Allowed: db, user_id, model, embedder, "
-        "experts, mmproj, reader, n_ctx, n_threads, n_gpu_layers, context_turns, top_k, vectors, "
+        "experts, mmproj, reader, n_ctx, n_threads, n_gpu_layers, top_k, vectors, "
         "retrieval, tuned, encryption, memory_limit, image_place, image_text, image_embedder, "
         "cloud.base_url, cloud.model, "
         "cloud.api_key_env, cloud.monthly_budget, cloud.timeout_s, cloud.max_retries, "
         "cloud.max_tokens, cloud.max_tokens_name, cloud.context_tokens, cloud.compression, "
-        "cloud.min_confidence, cloud.second_price, cloud.images, cloud.ask_when, "
+        "cloud.min_confidence, cloud.images, cloud.ask_when, "
         "cloud.never_send, cloud.names. Correct or remove it."
     )
 

@@ -227,7 +227,8 @@ def test_the_setting_says_by_what_memories_are_compressed(
     monkeypatch.setattr(Memory, "engine", property(engine))
     monkeypatch.setattr(Memory, "plan", object() if limited else None)
     settings = cloud.settings(context_tokens=64, compression=compression)
-    opened = Governor(memory, replace(settings, second_price=1000.0))
+    monkeypatch.setattr(governing, "SECOND_PRICE", 1000.0)
+    opened = Governor(memory, settings)
     found = long_memories(memory)
     for _ in range(2):
         outgoing = opened.prepare("How was the weather?", found, scope=ADA)
@@ -266,8 +267,8 @@ def test_compression_is_skipped_when_it_does_not_pay(
 ) -> None:  # fmt: skip
     monkeypatch.setattr(governing.receipts, "compress_rate", lambda _: rate_s)
     monkeypatch.setattr(governing, "load_prices", lambda: {"gpt-4o-mini": price})
-    settings = cloud.settings(context_tokens=500, second_price=second_price)
-    assert Governor(memory, settings)._pays(tokens) == pays
+    monkeypatch.setattr(governing, "SECOND_PRICE", second_price)
+    assert Governor(memory, cloud.settings(context_tokens=500))._pays(tokens) == pays
 
 
 def test_a_compressor_that_was_too_slow_is_not_asked_again(
@@ -281,8 +282,8 @@ def test_a_compressor_that_was_too_slow_is_not_asked_again(
 
     monkeypatch.setattr(governing, "compressed", compressed)
     memory.add("so " * 200, user_id="ada", infer=False)
-    dear = cloud.settings(context_tokens=64, second_price=1000.0)  # whatever time it took
-    opened = Governor(memory, dear)
+    monkeypatch.setattr(governing, "SECOND_PRICE", 1000.0)  # whatever time it took
+    opened = Governor(memory, cloud.settings(context_tokens=64))
     for _ in range(2):
         opened.ask("So?", hits(memory), scope=ADA)
     assert len(asked) == 1

@@ -58,7 +58,7 @@ def add(memory: Memory, *given: bytes, said: str | None = None, **more: Any) -> 
 
 def test_facts_are_taken_from_a_caption_without_the_messages_before_it() -> None:
     engine, payslip = FakeEngine(), "I took my payslip for November."
-    with quick(engine=engine, settings=replace(load_settings(), context_turns=2)) as memory:
+    with quick(engine=engine, settings=replace(load_settings(), reader="instruct")) as memory:
         memory.add(payslip, user_id="ana", infer=False)
         memory.add(BIKE, user_id="ana", images=[SMALL])
         memory.add("I ride my bicycle to work.", user_id="ana")

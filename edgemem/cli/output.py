@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from edgemem.cli import typed
-from edgemem.config import MEMORY_DB, NO_LIMIT, Settings, load_settings, unread_variables
+from edgemem.config import MEMORY_DB, NO_LIMIT, Settings, load_settings, unread
 from edgemem.errors import EdgememError, InputError, StoreError, VaultLocked
 from edgemem.inputs import holding, scope_of, spaced
 from edgemem.results import Change, MemoryItem, Scope, local_time
@@ -154,7 +154,7 @@ def cli(context: click.Context) -> None:
     `edgemem chat` talks with it.
     """
     if context.invoked_subcommand != "demo-answer":  # which `demo` starts, and has said it
-        for name, meant in unread_variables().items():
+        for name, meant in unread().items():
             note(f"{name} is set, but edgemem does not read it. {meant}")
 
 

@@ -53,6 +53,7 @@ Mode = Literal["ask", "auto", "off"]
 SHOWN = 8  # memories in one call
 _MIN_SCORE = 0.004  # score of a memory that is sent (bench/LOG.md, 2026-11-28)
 SHOWN_IMAGES = 3
+SECOND_PRICE = 0.001  # of a second of the user's waiting, in the price table's currency
 IMAGE_TOKENS = 2833
 """Most tokens of an image of low detail: those of gpt-4o-mini (OpenAI, images and vision)."""
 GRADIENTS = 0.1  # weight of a sentence's standardised log score, added to its relevance (LOG.md)
@@ -343,14 +344,14 @@ class Governor:
         """Whether compressing a context of so many tokens saves at least what it costs.
 
         It saves the price of the tokens that it removes. It costs the user's time, estimated from
-        recent compressions, at second_price per second. It is always tried if the price is unknown,
+        recent compressions, at SECOND_PRICE per second. It is always tried if the price is unknown,
         or if the user chose gradients and so accepted the time that they take.
         """
         saved, price = tokens - self.settings.context_tokens, self._price
         if saved <= 0 or price is None or self._gradients:
             return saved > 0
         rate_s = receipts.compress_rate(self.memory.store) or 0.0
-        return saved * price.input >= tokens * rate_s * self.settings.second_price
+        return saved * price.input >= tokens * rate_s * SECOND_PRICE
 
     def _images(self, memory_ids: Sequence[str]) -> dict[str, str]:
         """Returns images of these memories by id, as data URIs; none if the settings forbid it."""

@@ -283,7 +283,7 @@ def _extract_and_update(memory: Memory, piece: PendingItem) -> list[Change]:
     turns = list(memory.store.turns(piece.payload["turns"]).values())
     engine = engine_for(memory, "extraction", memory.engine)
     way = reader_of(engine, "extraction", memory.settings.reader)
-    before = memory.settings.context_turns if way == "quote" else extraction.CONTEXT
+    before = 0 if way == "quote" else extraction.CONTEXT
     context: list[StoredTurn] = []
     if turns and before:
         context = memory.store.recent_turns(piece.scope, before=turns[0].id, limit=before)
