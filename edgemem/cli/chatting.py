@@ -435,7 +435,7 @@ def budget(memory: Memory) -> dict[str, Any]:
 
     memory_limit: `Plan.to_dict`; None without a limit. parts_mb: as each part reports itself.
     rss_mb: of the process; None if the system does not report it. notes: what is turned off for the
-    model, and why. cloud: None if no cloud is set up; its left_this_month: None without a budget.
+    model, and why. cloud: as `governor.status`; None if no cloud is set up.
     Loads the model and the index if they are not loaded, and raises as that does.
     """
     from edgemem.profile.measure import memory_bytes
@@ -511,14 +511,7 @@ def _cloud(memory: Memory) -> dict[str, Any] | None:
         return None
     from edgemem.cloud.governor import status
 
-    found = status(memory.store, settings)
-    spent, most = found["spent_this_month"], found["monthly_budget"]
-    return {
-        "model": found["model"],
-        "monthly_budget": most,
-        "spent_this_month": spent,
-        "left_this_month": None if most is None else max(0.0, most - spent),
-    }
+    return status(memory.store, settings)
 
 
 def _mb(size: int) -> float:

@@ -146,9 +146,13 @@ def compressed(
 
 
 def status(store: Store, settings: CloudSettings) -> dict[str, Any]:
-    """Returns the cloud's settings, whether the key is set, and this month's cost so far."""
+    """Returns the cloud's settings, whether the key is set, and this month's cost so far.
+
+    left_this_month: None without a budget.
+    """
     price = load_prices().get(settings.model or "")
-    name = settings.api_key_env
+    name, most = settings.api_key_env, settings.monthly_budget
+    spent = receipts.spent_since(store, _month_start())
     return {
         "base_url": settings.base_url,
         "model": settings.model,
@@ -156,8 +160,9 @@ def status(store: Store, settings: CloudSettings) -> dict[str, Any]:
         "key": "none needed" if name is None else "set" if os.environ.get(name) else "missing",
         "input_price_per_million": None if price is None else price.input * 1e6,
         "output_price_per_million": None if price is None else price.output * 1e6,
-        "monthly_budget": settings.monthly_budget,
-        "spent_this_month": receipts.spent_since(store, _month_start()),
+        "monthly_budget": most,
+        "spent_this_month": spent,
+        "left_this_month": None if most is None else max(0.0, most - spent),
         "calls": len(receipts.receipts(store)),
         "never_send": len(receipts.marks(store)) + len(settings.never_send),
     }
