@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import logging
 import os
 import secrets
 import signal
@@ -504,22 +503,11 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
     async def startup(self, sockets: Any = None) -> None:
-        reasons: list[str] = []
-
-        def keep(record: logging.LogRecord) -> bool:
-            reasons.append(str(record.msg))
-            return False
-
-        logger = logging.getLogger("uvicorn.error")
-        logger.addFilter(keep)
         try:
             await super().startup(sockets)
-        except SystemExit as exc:
-            why = reasons[-1] if reasons else "no reason given"
+        except SystemExit as exc:  # while an OSError says why
             raise ConfigError(
-                f"cannot listen on {self.config.host}:{self.config.port} ({why}); give another "
-                "--port or --host"
+                f"cannot listen on {self.config.host}:{self.config.port} ({exc.__context__}); give "
+                "another --port or --host"
             ) from exc
-        finally:
-            logger.removeFilter(keep)
         self.on_port(self.servers[0].sockets[0].getsockname()[1])
