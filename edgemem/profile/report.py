@@ -178,7 +178,7 @@ class Profile:
         first = "Cold start to the first token of an answer with memory"
         return {
             "Resident memory": _or_unknown(self.rss_mb, "{:.0f} MB"),
-            "Less what other processes share": _or_unknown(self.pss_mb, "{:.0f} MB"),
+            "The same, with shared pages divided": _or_unknown(self.pss_mb, "{:.0f} MB"),
             "Most that it ever was": _or_unknown(self.peak_rss_mb, "{:.0f} MB"),
             "Explained by the parts": _or_unknown(self.explained, "{:.1%}"),
             "VRAM": ", ".join(vram) or NO_GPU,
@@ -502,13 +502,14 @@ def _bar(pieces: Iterable[tuple[str, float, str]]) -> str:
         f'{_COLOURS.get(name) or next(others)}" title="{name}: {words}">{name}<br/>{words}</span>'
         for name, size, words in shown
     )
-    return f'<div class="bar">{"".join(spans)}</div>'
+    return f'<div class="bar" aria-hidden="true">{"".join(spans)}</div>'
 
 
 def _plot(marks: Iterable[tuple[float, str]], steps: int = 4) -> _Html:
     """Returns marks on a line from 0 to 1 with a grid. marks: place, and "p50", "p95" or ""."""
     shown = "".join(f'<i class="{look}" style="left:{100 * at:.1f}%"></i>' for at, look in marks)
-    return _Html(f'<div class="plot" style="background-size:{100 / steps:.2f}%">{shown}</div>')
+    size = f"background-size:{100 / steps:.2f}%"
+    return _Html(f'<div class="plot" style="{size}" aria-hidden="true">{shown}</div>')
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
