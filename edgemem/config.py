@@ -30,27 +30,10 @@ from edgemem.budget import bytes_of
 from edgemem.cachefile import lock_file, replace_file
 from edgemem.errors import ConfigError, InputError, WrongValue
 
-__all__ = [
-    "CloudSettings",
-    "Settings",
-    "allowed",
-    "cache_dir",
-    "check_key",
-    "checked",
-    "config_dir",
-    "config_file",
-    "data_dir",
-    "expression",
-    "ip_address",
-    "is_near",
-    "load_settings",
-    "require",
-    "set_value",
-    "toml_value",
-    "unread",
-    "unset_value",
-    "variable",
-]
+__all__ = ["CloudSettings", "Settings", "allowed", "cache_dir", "check_key", "checked"]
+__all__ += ["config_dir", "config_file", "data_dir", "expression", "ip_address", "is_near"]
+__all__ += ["load_settings", "require", "set_value", "toml_value", "unread", "unset_value"]
+__all__ += ["variable"]
 
 # What the environment sets beside the settings; EDGEMEM_TOKEN is that of README's client.
 VARIABLES = (

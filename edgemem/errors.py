@@ -14,28 +14,10 @@ wrapped with ``from exc``; none leaks. An argument of the wrong *type* raises ``
 InputError where that lists the allowed values.
 """
 
-__all__ = [
-    "AdapterError",
-    "CloudDisabled",
-    "CloudError",
-    "CloudRejected",
-    "CloudTimeout",
-    "ConfigError",
-    "ContextOverflow",
-    "DimensionMismatch",
-    "EdgememError",
-    "InputError",
-    "MemoryBudgetExceeded",
-    "ModelError",
-    "ModelNotFound",
-    "SchemaVersionError",
-    "StoreCorrupt",
-    "StoreError",
-    "StoreFull",
-    "StoreLocked",
-    "VaultLocked",
-    "WrongValue",
-]
+__all__ = ["AdapterError", "CloudDisabled", "CloudError", "CloudRejected", "CloudTimeout"]
+__all__ += ["ConfigError", "ContextOverflow", "DimensionMismatch", "EdgememError", "InputError"]
+__all__ += ["MemoryBudgetExceeded", "ModelError", "ModelNotFound", "SchemaVersionError"]
+__all__ += ["StoreCorrupt", "StoreError", "StoreFull", "StoreLocked", "VaultLocked", "WrongValue"]
 
 
 class EdgememError(Exception):

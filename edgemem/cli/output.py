@@ -27,57 +27,15 @@ if TYPE_CHECKING:
 
     from edgemem.memory import Memory
 
-__all__ = [
-    "FILE",
-    "NEW",
-    "STDOUT",
-    "WORDS",
-    "ask_passphrase",
-    "at_a_terminal",
-    "change_line",
-    "cli",
-    "db_and_json_options",
-    "db_option",
-    "erase_preview",
-    "erasing",
-    "existing",
-    "experts_option",
-    "given_options",
-    "in_words",
-    "json_option",
-    "keep_given",
-    "matching",
-    "memory_option",
-    "minute",
-    "model_option",
-    "model_settings",
-    "note",
-    "oldest_first",
-    "one_line",
-    "open_memory",
-    "or_stdin",
-    "owner_options",
-    "pending_note",
-    "plural",
-    "print_json",
-    "print_result",
-    "print_rows",
-    "progress",
-    "read_text",
-    "require_store",
-    "scope_options",
-    "settings_with",
-    "stderr_is_terminal",
-    "stdin_is_terminal",
-    "store_option",
-    "text_of",
-    "visible",
-    "wants_json",
-    "when",
-    "who",
-    "working",
-    "yes_option",
-]
+__all__ = ["FILE", "NEW", "STDOUT", "WORDS", "ask_passphrase", "at_a_terminal", "change_line"]
+__all__ += ["cli", "db_and_json_options", "db_option", "erase_preview", "erasing", "existing"]
+__all__ += ["experts_option", "given_options", "in_words", "json_option", "keep_given", "matching"]
+__all__ += ["memory_option", "minute", "model_option", "model_settings", "note", "oldest_first"]
+__all__ += ["one_line", "open_memory", "or_stdin", "owner_options", "pending_note", "plural"]
+__all__ += ["print_json", "print_result", "print_rows", "progress", "read_text", "require_store"]
+__all__ += ["scope_options", "settings_with", "stderr_is_terminal", "stdin_is_terminal"]
+__all__ += ["store_option", "text_of", "visible", "wants_json", "when", "who", "working"]
+__all__ += ["yes_option"]
 
 Command = Callable[..., None]
 Opened = TypeVar("Opened")
