@@ -55,12 +55,13 @@ class Group(click.Group):
     and failed. 130: Ctrl-C.
     """
 
-    def make_context(self, info_name: str | None, args: list[str], *a: Any, **more: Any) -> Any:
-        words = list(args)  # which parsing takes away
+    def make_context(self, *args: Any, **more: Any) -> click.Context:
         with _one_line_errors():  # --help and --version print here
-            context = super().make_context(info_name, args, *a, **more)
-        context.meta[WORDS] = words
-        return context
+            return super().make_context(*args, **more)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[WORDS] = list(args)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         with _one_line_errors():
