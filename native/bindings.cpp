@@ -1,5 +1,5 @@
 // The Python module edgemem._native: the part of the C ABI that edgemem/kernels/ calls.
-// The caller there allocates the outputs and words the errors for users.
+// The caller there allocates the outputs.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>

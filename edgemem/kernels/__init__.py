@@ -5,8 +5,9 @@ Knows arrays only: no store, no index, no model. The only importer of the compil
 specification of both). `backend` says which version is in use; `backend_detail` is the instruction
 set of the compiled module, or why there is none.
 
-All arrays are C-contiguous. Every kernel lets other threads run, may be called from several at
-once on the same arrays, and raises ValueError on a wrong shape, dtype, layout or parameter.
+All arrays are C-contiguous. Every kernel lets other threads run, and may be called from several at
+once on the same arrays. Only edgemem's own rooms call one, so a wrong argument is a programming
+error: the native module checks all it is given, and raises ValueError before it writes.
 Memories are numbered from 1; 0 means none.
 
 EDGEMEM_BACKEND=numpy always uses NumPy. EDGEMEM_BACKEND=native makes the import fail if the
@@ -22,7 +23,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, wraps
 from importlib import import_module
-from inspect import signature
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -39,7 +39,7 @@ from edgemem.kernels.reference import (
     FloatArray,
     IntArray,
     Rows,
-    check_count,
+    at_least_one,
 )
 
 __all__ = ["ABI_VERSION", "AROUND", "MAX_DIM_I8", "NO_TOKENS", "WORD_FEATURES", "Bm25Query"]
@@ -131,29 +131,22 @@ def kernel(native: Callable[P, R]) -> Callable[P, R]:
     """Makes a call of the native module a kernel: NumPy answers if there is no such module.
 
     reference.py has a function of the same name and arguments that answers in NumPy. The native
-    module rejects wrong arguments itself, before it writes. So it is called first, and the slower
-    check then only gives the better message.
+    module refuses wrong arguments before it writes; NumPy raises what its own operations do.
     """
-    name, parameters = native.__name__, signature(native).parameters
-    specified = getattr(reference, name)
-    defaults = {key: p.default for key, p in parameters.items() if p.default is not p.empty}
-
-    def check(*args: P.args, **kwargs: P.kwargs) -> None:
-        reference.check(name, {**defaults, **dict(zip(parameters, args, strict=False)), **kwargs})
+    specified = getattr(reference, native.__name__)
 
     @wraps(native)
     def answer(*args: P.args, **kwargs: P.kwargs) -> R:
-        if _native is not None:
-            try:
-                return native(*args, **kwargs)
-            except Exception as exc:
-                check(*args, **kwargs)
-                if isinstance(exc, TypeError):
-                    raise ValueError("an output is read-only, or a number is too large") from exc
-                raise
-        check(*args, **kwargs)
-        found: R = specified(*args, **kwargs)
-        return found
+        if _native is None:
+            found: R = specified(*args, **kwargs)
+            return found
+        try:
+            return native(*args, **kwargs)
+        except TypeError as exc:
+            raise ValueError(
+                f"{native.__name__} takes C-contiguous arrays of the types in its docstring, and "
+                f"outputs that can be written ({exc})"
+            ) from exc
 
     return answer
 
@@ -167,8 +160,8 @@ def distinct(numbers: NDArray[Any]) -> NDArray[Any]:
 
 def _best_buffers(k: int, n: int) -> tuple[IntArray, FloatArray]:
     """Positions and scores for the k best of n, for a kernel to fill."""
-    check_count("k", k)
-    return np.empty(min(int(k), n), np.int64), np.empty(min(int(k), n), np.float32)
+    k = min(at_least_one(k), n)
+    return np.empty(k, np.int64), np.empty(k, np.float32)
 
 
 @kernel
@@ -197,7 +190,6 @@ def scan_topk(
         found = _native.scan_topk(rows, query, mask, len(scores) or 1, isa, positions, scores)
         return positions[:found], scores[:found]
     survivors = 4 * k if survivors is None else survivors
-    check_count("survivors", survivors, k)
     quantized, scale = quantize_i8(query[None])
     kept, best = _best_buffers(survivors, len(rows) or 1), _best_buffers(k, len(rows) or 1)
     found = _native.scan_topk_i8(

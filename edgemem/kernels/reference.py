@@ -1,6 +1,6 @@
-"""The specification of every kernel: what it takes (`FORMS`, `check`), and what it gives, in NumPy.
+"""The specification of every kernel: what it gives, in NumPy.
 
-The native kernels are tested against it. The functions in NumPy check nothing but the document
+The native kernels are tested against it. Of its arguments this checks only `k` and the document
 numbers of `bm25`. Sums of floats may differ from the native ones in the last bits, because they add
 in another order. Rows that close may then be ordered differently.
 """
@@ -8,8 +8,6 @@ in another order. Rows that close may then be ordered differently.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +17,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from edgemem.kernels import Bm25Query
 
-__all__ = ["AROUND", "MAX_DIM_I8", "ZERO_LENGTH", "beside", "bm25", "check", "check_count", "dots"]
+__all__ = ["AROUND", "MAX_DIM_I8", "ZERO_LENGTH", "at_least_one", "beside", "bm25", "dots"]
 __all__ += ["maxsim", "metric_query", "quantize_i8", "rank", "scan_topk", "similarities"]
 __all__ += ["word_features", "zero_norm"]
 
@@ -36,153 +34,6 @@ MAX_DIM_I8 = 131_071
 AROUND = 7
 """Memories in a row of `beside`: a candidate, and six around it."""
 
-_BM25 = (
-    "docs int32 p, counts uint16 p, starts int64 t, sizes int64 t, lengths int32 n, "
-    "allowed? bool n, scores float32 n"
-)
-FORMS = {
-    "scan_topk": "rows float32 n d, query float32 d, mask? bool n, k whole 1, survivors? whole k",
-    "dots": "rows float32 n d, positions int64 m, queries float32 q+ d",
-    "quantize_i8": "rows float32 n d",
-    "metric_query": "query float32 d, mean float32 d, inverse_diagonal float32 d, "
-    "directions float32 r d",
-    "rank": "k whole 1, features float32 m f, weights float32 f",
-    "bm25": f"{_BM25}, k whole 1",
-    "similarities": "rows float32 n d, first int64 g, next int64 n, wanted int64 m w, "
-    "columns whole 1, query float32 d",
-    "maxsim": "rows int8 n d, query int8 q+ d, offsets int64 m",
-    "beside": "proposals int64 m, place int64 n, before int64 n, after int64 n, speaker int32 n, "
-    "allowed bool n",
-    "word_features": f"around int64 c {AROUND}, session int64 s, slot int32 g, {_BM25}, "
-    "idf float64 t, timed? bool n, max_length whole 0",
-}
-"""A kernel's arguments: name, dtype, and the length of each axis. An axis has the same length
-wherever its letter stands, and the last one of a table at least 1; `+`: at least 1. `?`: may be
-None. `whole`: a whole number, and the least that it may be."""
-
-
-def check(kernel: str, given: Mapping[str, Any]) -> None:
-    """Raise ValueError if a kernel cannot take these arguments, by name.
-
-    The document numbers of `bm25` are not checked: the kernels do that before they write.
-    """
-    if kernel in ("bm25", "word_features"):
-        query = given["query"]
-        given = {**given, **{name: getattr(query, name) for name in query.__slots__}}
-    lengths: dict[str, int] = {}
-    for name, optional, dtype, axes in _form(kernel, given.get("scales") is not None):
-        if optional and given[name] is None:
-            continue
-        if dtype is None:
-            check_count(name, given[name], given["k"] if axes == ["k"] else int(axes[0]))
-        else:
-            _check_array(name, given[name], dtype, axes, lengths)
-    _check_values(kernel, given)
-
-
-@cache
-def _form(kernel: str, int8: bool) -> list[tuple[str, bool, np.dtype[Any] | None, list[str]]]:
-    """A form's rows: an argument's name, whether it may be None, its dtype (None: a whole number),
-    and its axes."""
-    form = FORMS[kernel]
-    if int8:
-        form = form.replace("rows float32 n d", "rows int8 n d, scales float32 n")
-    return [
-        (name.rstrip("?"), name[-1] == "?", None if kind == "whole" else np.dtype(kind), axes)
-        for name, kind, *axes in map(str.split, form.split(","))
-    ]
-
-
-def check_count(name: str, count: Any, least: int = 1) -> None:
-    if not isinstance(count, int | np.integer) or isinstance(count, bool):
-        raise ValueError(f"{name} must be a whole number, not {type(count).__name__}")
-    if count < least:
-        raise ValueError(f"{name} is {count}; it must be {least} or more")
-
-
-def _check_array(
-    name: str, array: Any, dtype: np.dtype[Any], axes: list[str], lengths: dict[str, int]
-) -> None:
-    """lengths: of the axes so far, by letter; adds those of this array."""
-    n = len(axes)
-    if not isinstance(array, np.ndarray) or array.dtype != dtype or array.ndim != n:
-        known = isinstance(array, np.ndarray)
-        given = f"{array.ndim}-d {array.dtype}" if known else type(array).__name__
-        raise ValueError(f"{name} must be a {n}-d {dtype} array, not {given}")
-    if not array.flags.c_contiguous:
-        raise ValueError(f"{name} must be C-contiguous: pass np.ascontiguousarray({name})")
-    needed = []
-    for at, (axis, length) in enumerate(zip(axes, array.shape, strict=True)):
-        if axis.isdigit():
-            needed.append(int(axis))
-        else:
-            least = int(axis.endswith("+") or at == 1)
-            needed.append(lengths.setdefault(axis, max(least, length)))
-    if array.shape != tuple(needed):
-        raise ValueError(f"{name} has shape {array.shape}; {tuple(needed)} is needed")
-
-
-def _check_inside(name: str, numbers: Any, low: int, end: int) -> None:
-    if numbers.size and not low <= numbers.min() <= numbers.max() < end:
-        allowed = f"allowed are {low} to {end - 1}" if end > low else "none is allowed"
-        raise ValueError(f"{name} are {numbers.min()} to {numbers.max()}; {allowed}")
-
-
-def _check_values(kernel: str, given: Mapping[str, Any]) -> None:
-    """given: arguments of the right form."""
-    if (rows := given.get("rows")) is not None:
-        in_int8 = kernel == "quantize_i8" or rows.dtype == np.int8
-        if in_int8 and rows.shape[1] > MAX_DIM_I8:
-            raise ValueError(f"rows have {rows.shape[1]} columns; at most {MAX_DIM_I8} fit in int8")
-    if kernel == "dots":
-        _check_inside("positions", given["positions"], 0, len(given["rows"]))
-    elif kernel == "similarities":
-        columns, scale, limit = given["columns"], given["scale"], given["limit"]
-        if columns > (width := given["wanted"].shape[1]):
-            raise ValueError(f"columns is {columns}; wanted has {width}")
-        if not (np.float32(scale) > 0 and limit >= 0):
-            raise ValueError(
-                f"scale is {scale}, limit {limit}; they must be above 0, and 0 or more"
-            )
-    elif kernel == "maxsim":
-        offsets = given["offsets"]
-        if not len(offsets) or np.any(np.diff(offsets) < 0):
-            raise ValueError("offsets must ascend from the first text's start to the last's end")
-        _check_inside("offsets", offsets, 0, len(given["rows"]) + 1)
-    elif kernel == "beside":
-        allowed = given["allowed"]
-        if not len(allowed) or allowed[0]:
-            raise ValueError("memory 0 is nobody: allowed[0] must be there, and False")
-        for name in ("proposals", "place", "before", "after"):
-            _check_inside(name, given[name], 0, len(allowed))
-    elif kernel in ("bm25", "word_features"):
-        _check_postings(given)
-        if kernel == "word_features":
-            _check_inside("candidates", given["around"][:, 0], 0, len(given["session"]))
-            _check_inside("slots", given["slot"], -1, len(given["scores"]))
-
-
-def _check_postings(given: Mapping[str, Any]) -> None:
-    if not given["scores"].flags.writeable:
-        raise ValueError("scores is read-only; pass an array that can be written")
-    for name, low, high in (
-        ("n_allowed", 0, 2**31 - 1),
-        ("average_length", 1e-9, 2**31 - 1),
-        ("k1", 0, 1000),
-        ("b", 0, 1),
-    ):
-        if not low <= given[name] <= high:
-            raise ValueError(f"{name} is {given[name]}; it must be {low} to {high}")
-    postings = len(given["docs"])
-    for start, size in zip(given["starts"].tolist(), given["sizes"].tolist(), strict=True):
-        if start < 0 or size < 0 or start + size > postings:
-            raise ValueError(
-                f"a term has {size} postings from {start} on; there are {postings} in all"
-            )
-
-
-# -- in NumPy ----------------------------------------------------------------------------------
-
 BLOCK = 4096
 """Rows converted at once, so that the copy stays small."""
 
@@ -190,6 +41,12 @@ ZERO_LENGTH = 1e-6
 """A vector is taken for the mean if its whitened norm is at most this times sqrt(max(D⁻¹)).
 
 That near to it, a unit vector's direction from the mean is mostly float32 rounding."""
+
+
+def at_least_one(k: int) -> int:
+    if k < 1:
+        raise ValueError(f"k is {k}; it must be 1 or more")
+    return k
 
 
 def scan_topk(
@@ -396,6 +253,7 @@ def word_features(
 
 def _best(positions: IntArray, scores: FloatArray, k: int) -> tuple[IntArray, FloatArray]:
     """The k best, best first; equal scores by lower position. positions: ascending."""
+    k = at_least_one(k)
     scores = np.where(np.isnan(scores), np.float32(-np.inf), scores)
     if k < len(scores):
         # All that tie with the k-th are kept, so that the sort below decides among them.
