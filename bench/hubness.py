@@ -21,7 +21,7 @@ import numpy as np
 from bench import report
 from bench.questions import answerable
 from corpus.readers import LocomoFile, locomo_file
-from edgemem.kernels.reference import zero_norm
+from edgemem.kernels import zero_norm
 from edgemem.retrieval import metric as metrics
 from edgemem.retrieval.lexical import search_text
 from edgemem.runtime.embedder import Embedder

@@ -23,7 +23,6 @@ import numpy as np
 from bench import report
 from bench.index_crossover import DIM, K, clustered
 from edgemem import kernels
-from edgemem.kernels import reference
 from edgemem.retrieval.metric import fit
 
 SIZES = [10_000, 100_000]
@@ -58,12 +57,18 @@ def cases(n: int, rows: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[
     }
     for name, arguments in of.items():
         kernel = name.removesuffix("_i8") if name != "quantize_i8" else name
-        native, plain = getattr(kernels, kernel), getattr(reference, kernel)
-        yield name, partial(apply, native, arguments), partial(apply, plain, arguments)
+        call = getattr(kernels, kernel)
+        yield name, partial(apply, call, arguments), partial(apply_in_numpy, call, arguments)
 
 
 def apply(call: Callable[..., Any], arguments: Callable[[], tuple[Any, ...]]) -> None:
     call(*arguments())
+
+
+def apply_in_numpy(call: Callable[..., Any], arguments: Callable[[], tuple[Any, ...]]) -> None:
+    given = arguments()
+    with kernels.in_numpy():
+        call(*given)
 
 
 def milliseconds(call: Call) -> float:

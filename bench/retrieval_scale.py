@@ -43,8 +43,7 @@ from bench import report
 from bench.alone import grown_mb, in_turns, on_one_core, one_thread_each, percentiles, rss_mb
 from bench.synthetic import DIM, Corpus, Query, corpus, queries
 from edgemem import results
-from edgemem.kernels import scan_topk
-from edgemem.kernels.reference import scan_topk as scan_topk_numpy
+from edgemem.kernels import in_numpy, scan_topk
 from edgemem.pipeline.ingest import stored_turn, turn_memory
 from edgemem.results import Message, Scope
 from edgemem.retrieval import search
@@ -221,7 +220,7 @@ def peers(
     import hnswlib
 
     calls: dict[str, Callable[[Query], Any]] = {
-        "numpy": lambda query: scan_topk_numpy(vectors, query.vector, 10)
+        "numpy": lambda query: in_numpy()(scan_topk)(vectors, query.vector, 10)
     }
     costs: dict[str, Any] = {}
     before, began = rss_mb(), time.perf_counter()

@@ -1,4 +1,4 @@
-// The Python module edgemem._native: the part of the C ABI that edgemem/kernels/ calls.
+// The Python module edgemem._native: the part of the C ABI that edgemem/kernels.py calls.
 // The caller there allocates the outputs.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>

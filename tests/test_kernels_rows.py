@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from metrickit import cloud, dense_inverse, unit
 
 from edgemem import kernels
-from edgemem.kernels import NO_TOKENS, reference
+from edgemem.kernels import NO_TOKENS
 from edgemem.retrieval.metric import fit
 from tests.kernelkit import (
     DIMS,
@@ -54,7 +54,7 @@ def table(kind, seed, n, dim):
 
 def held(kind, floats):
     """These floats as rows of that kind, and their scales."""
-    return (floats, None) if kind == "float32" else reference.quantize_i8(floats)
+    return (floats, None) if kind == "float32" else numpy("quantize_i8")(floats)
 
 
 def noise(seed, *shape):
@@ -168,12 +168,15 @@ def test_infinite_scores_are_ranked(scan):
 
 @every_isa
 @every_kind
-@pytest.mark.parametrize("scan", [kernels.scan_topk, reference.scan_topk])
-def test_threads_share_the_arrays(monkeypatch, scan, kind, isa):
+@pytest.mark.parametrize("module", [NATIVE, None])
+def test_threads_share_the_arrays(monkeypatch, module, kind, isa):
+    monkeypatch.setattr(kernels, "_native", module)
     monkeypatch.setattr(kernels, "isa", isa)
     rows, scales, query = table(kind, 7, 2000, 64)
     with ThreadPoolExecutor(4) as pool:
-        found = pool.map(lambda _: scan(rows, query, 10, None, scales)[0].tolist(), range(80))
+        found = pool.map(
+            lambda _: kernels.scan_topk(rows, query, 10, None, scales)[0].tolist(), range(80)
+        )
     assert list(found) == [answer(rows, scales, query, 10)[0]] * 80
 
 
@@ -194,7 +197,7 @@ def test_the_largest_numbers_of_int8_do_not_overflow(scan):
 @every_scan
 def test_enough_survivors_find_what_the_floats_find(scan):
     """Two rows nearer to each other than the query's own rounding: only the second scan tells."""
-    rows, scales = reference.quantize_i8(noise(0, 2000, 384))
+    rows, scales = numpy("quantize_i8")(noise(0, 2000, 384))
     query = noise(1, 384)
     exact = answer(rows, scales, query, 10)[0]
     assert scan(rows, query, 10, None, scales, survivors=200)[0].tolist() == exact
@@ -206,9 +209,9 @@ def test_enough_survivors_find_what_the_floats_find(scan):
 @every_isa
 @pytest.mark.parametrize("dim", DIMS)
 def test_every_instruction_set_keeps_the_same_survivors_to_the_bit(dim, isa):
-    rows, scales = reference.quantize_i8(noise(dim, 300, dim))
+    rows, scales = numpy("quantize_i8")(noise(dim, 300, dim))
     query = noise(dim + 1, dim)
-    quantized, scale = reference.quantize_i8(query[None])
+    quantized, scale = numpy("quantize_i8")(query[None])
     whole = (rows.astype(np.int64) @ quantized[0]).astype(np.float32) * (scales * scale[0])
     kept, best = ((np.empty(n, np.int64), np.empty(n, np.float32)) for n in (40, 10))
     NATIVE.scan_topk_i8(rows, scales, query, quantized[0], scale[0], None, 10, isa, *kept, *best)
@@ -324,7 +327,8 @@ def test_a_scale_that_was_rounded_itself_sends_nothing_beyond_127(quantize):
     )
 )
 def test_native_quantises_any_floats_to_the_same_bits(rows):
-    for found, expected in zip(kernels.quantize_i8(rows), reference.quantize_i8(rows), strict=True):
+    expected_of = numpy("quantize_i8")(rows)
+    for found, expected in zip(kernels.quantize_i8(rows), expected_of, strict=True):
         np.testing.assert_array_equal(found, expected)
 
 

@@ -19,8 +19,7 @@ from bench.hubness import (
     squared_distance,
     whitened_cosine,
 )
-from edgemem.kernels import one_blas_thread
-from edgemem.kernels.reference import ZERO_LENGTH
+from edgemem.kernels import ZERO_LENGTH, one_blas_thread
 from edgemem.retrieval import metric as module
 from edgemem.retrieval.metric import Metric, WhitenedQuery, fit
 
