@@ -19,17 +19,19 @@ from numpy.typing import NDArray
 from bench.contexts import Case
 from edgemem.cloud.governor import compressed
 from edgemem.compression.compress import (
+    Layout,
     Scores,
     compress,
     compress_prompt,
+    estimated_tokens,
     final_scores,
     fit_to_budget,
     group_means,
+    lay_out,
     relevance,
     select,
     sentence_texts,
 )
-from edgemem.compression.layout import Layout, estimated_tokens, lay_out
 from edgemem.runtime.embedder import Embedder
 
 KINDS = ("context", "question", "draft")

@@ -22,7 +22,7 @@ from edgemem.cloud import names as naming
 from edgemem.cloud import redact as redacting
 from edgemem.cloud.never import matches
 from edgemem.cloud.redact import find, redact
-from edgemem.compression import layout
+from edgemem.compression import compress as layout
 from edgemem.errors import InputError, StoreCorrupt
 from edgemem.images import picture
 from edgemem.language import en, en_facts, undisguised

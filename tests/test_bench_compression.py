@@ -16,8 +16,7 @@ from bench.compressors import KINDS, METHODS, Job
 from bench.contexts import CHARACTERS, Case, cases
 from bench.reading import Kept, score
 from corpus.readers import LocomoFile
-from edgemem.compression.compress import Scores
-from edgemem.compression.layout import estimated_tokens
+from edgemem.compression.compress import Scores, estimated_tokens
 from edgemem.runtime.engine import Engine
 
 SAID = [

@@ -18,11 +18,12 @@ from edgemem.compression.compress import (
     Scores,
     Span,
     compress,
+    estimated_tokens,
+    lay_out,
     relevance,
     self_information,
     sentence_texts,
 )
-from edgemem.compression.layout import estimated_tokens, lay_out
 from edgemem.errors import InputError
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import SCORED_OVERLAP, Engine

@@ -18,8 +18,7 @@ from memorykit import bytes_beside, quick
 from edgemem.chat import Chat
 from edgemem.cloud import governor as governing
 from edgemem.cloud.governor import Governor, Price, load_prices
-from edgemem.compression.compress import Scores
-from edgemem.compression.layout import estimated_tokens
+from edgemem.compression.compress import Scores, estimated_tokens
 from edgemem.config import CloudSettings
 from edgemem.errors import (
     CloudDisabled,
@@ -223,7 +222,7 @@ def test_the_setting_says_by_what_memories_are_compressed(
             raise ModelNotFound("there is no model")
         return FakeEngine()
 
-    monkeypatch.setattr("edgemem.compression.compress.fdtd", fdtd)
+    monkeypatch.setattr("edgemem.cloud.governor.fdtd", fdtd)
     monkeypatch.setattr(Memory, "engine", property(engine))
     monkeypatch.setattr(Memory, "plan", object() if limited else None)
     settings = cloud.settings(context_tokens=64, compression=compression)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgemem.compression.layout import Layout, lay_out, masks
+from edgemem.compression.compress import Layout, lay_out, masks
 from edgemem.language import sentences
 
 

@@ -10,16 +10,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgemem.compression.compress import (
+    Layout,
     Scores,
     Span,
     avg_pool,
     compress,
+    estimated_tokens,
     fit_to_budget,
     group_means,
     join,
+    lay_out,
     select,
 )
-from edgemem.compression.layout import Layout, estimated_tokens, lay_out
 from edgemem.errors import InputError
 from edgemem.runtime.engine import Engine
 

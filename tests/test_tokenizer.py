@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgemem.compression.layout import estimated_tokens
+from edgemem.compression.compress import estimated_tokens
 from edgemem.errors import InputError, ModelError, ModelNotFound
 from edgemem.runtime import models
 from edgemem.runtime.embedder import file_tokenizer

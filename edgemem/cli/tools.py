@@ -64,8 +64,7 @@ def compress(
     gradients say least of. Each line is a turn, and its date and speaker stay with what is kept of
     it. Without --rate and --target-token: half.
     """
-    from edgemem.compression.compress import compress_prompt
-    from edgemem.compression.layout import estimated_tokens
+    from edgemem.compression.compress import compress_prompt, estimated_tokens
     from edgemem.runtime.embedder import Embedder, file_tokenizer
     from edgemem.runtime.engine import Engine
 

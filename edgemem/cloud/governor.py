@@ -28,7 +28,15 @@ from edgemem.cloud.client import Client, Reply, Request
 from edgemem.cloud.names import People
 from edgemem.cloud.never import Guard, guard, matches
 from edgemem.cloud.redact import Redacted, redact
-from edgemem.compression.layout import Layout, estimated_tokens
+from edgemem.compression.compress import (
+    Layout,
+    compress,
+    estimated_tokens,
+    fdtd,
+    final_scores,
+    group_means,
+    relevance,
+)
 from edgemem.config import CloudSettings, config_dir
 from edgemem.errors import (
     CloudDisabled,
@@ -119,8 +127,6 @@ def compressed(
     gradients: sentences also count by CoreMem's FDTD, which scores how much the local model's loss
     on the question depends on their words. Without a local model only relevance counts.
     """
-    from edgemem.compression.compress import compress, fdtd, final_scores, group_means, relevance
-
     scores = None
     if gradients:
         with suppress(ModelError):

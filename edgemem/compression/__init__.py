@@ -1,4 +1,5 @@
 """Making a context smaller: which of its tokens matter, and which are kept.
 
-layout.py knows characters; fisher.py knows a transformer's arithmetic; neither knows a store.
+compress.py knows characters and tokens; fisher.py knows the arithmetic of a transformer. Neither
+knows a store.
 """
