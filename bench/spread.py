@@ -11,7 +11,7 @@ from typing import Any
 
 from edgemem import __version__
 from edgemem.cachefile import replace_file
-from edgemem.training import fleet
+from edgemem.training import trainer as fleet
 
 Work = Callable[[dict[str, Any]], dict[str, Any]]
 _RESTARTS = 2  # of a task whose worker died

@@ -71,7 +71,7 @@ WALLS = {
     "edgemem.server": ["server/", "cli/tools.py"],
     "gguf": ["training/adapters.py"],
     "torch": ["training/"],
-    "ray": ["training/fleet.py"],
+    "ray": ["training/trainer.py"],
     "transformers": ["training/lora.py"],
 }
 

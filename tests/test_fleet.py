@@ -15,7 +15,7 @@ from locomokit import write_locomo
 
 from bench.spread import spread
 from edgemem.errors import ConfigError, EdgememError, InputError
-from edgemem.training import fleet
+from edgemem.training import trainer as fleet
 
 pytestmark = [pytest.mark.fleet, pytest.mark.slow]
 

@@ -482,7 +482,7 @@ def train_run(
     makes several, and --resume after a stop.
     """
     from edgemem.runtime.models import find, known_sha256
-    from edgemem.training import adapters, examples, fleet, trainer
+    from edgemem.training import adapters, examples, trainer
 
     learn = [e for e in examples.read(data) if e.stage == stage]
     judge = [e for e in examples.read(valid) if e.stage == stage]
@@ -492,7 +492,7 @@ def train_run(
     base = find(model or load_settings().model)
     if resume and not (kept := trainer.checkpoint_of(out)).exists():
         ui.note(f"There is no checkpoint {kept}: the training begins anew.")
-    spread = fleet.workers(ray, stage, base, planned) if ray else nullcontext()
+    spread = trainer.workers(ray, stage, base, planned) if ray else nullcontext()
     with ui.progress("the base model", 100) as advance, spread as workers:
 
         def report(now: Progress) -> None:
