@@ -21,7 +21,7 @@ from bench.random_adapters import (
 )
 from edgemem.errors import AdapterError
 from edgemem.runtime import models
-from edgemem.runtime.adapters import check_adapter
+from edgemem.runtime.experts import check_adapter
 from edgemem.runtime.gguf import read_header, read_only
 
 pytestmark = pytest.mark.models

@@ -13,7 +13,7 @@ from serverkit import HI, Running, running
 
 from edgemem import Memory
 from edgemem.errors import StoreFull, StoreLocked
-from edgemem.runtime.adapters import Adapter
+from edgemem.runtime.experts import Adapter
 
 CAT = "My cat is called Tom."
 

@@ -9,7 +9,7 @@ stage is for. Importing this package loads no model library. From the files to t
     llama        llama.cpp, loaded, and a file's weights as float32
     vocabulary   texts and chats to tokens
     generation   one answer: its options, its next token, its text
-    prefixes     the KV cache that stages share; adapters: their LoRA; experts: sets of these
+    prefixes     the KV cache that stages share; experts: their LoRA adapters, and sets of these
     vision       images in prompts
     engine       one loaded model; tune: the quantisation and thread counts that are fastest for it
     embedder     texts, their tokens and images to vectors

@@ -2,7 +2,7 @@
 
 It uses llama.cpp's C functions (llama.py), because the high-level `Llama.generate` matches cached
 prefixes by token ids alone, re-loads the model to switch an adapter, and truncates silently. A
-`stage` may have LoRA adapters bound to it (adapters.py), and keeps the KV of its last prompt
+`stage` may have LoRA adapters bound to it (experts.py), and keeps the KV of its last prompt
 (prefixes.py).
 """
 
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from edgemem.budget import Choice, Plan, admit
 from edgemem.errors import ContextOverflow, InputError, ModelError
 from edgemem.runtime import llama, machine, models, prefixes, tune
-from edgemem.runtime.adapters import Adapter, Adapters
+from edgemem.runtime.experts import Adapter, Adapters
 from edgemem.runtime.generation import (
     BEHIND,
     AnswerText,

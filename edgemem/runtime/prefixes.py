@@ -6,7 +6,7 @@ the context, or in files for other processes.
 
 KV is valid only for the adapter set that computed it. With another it is wrong, though the
 likeliest token is often the same. So only a beginning of equal tokens and of the same set is
-reused. Other adapters, a new scale or a reloaded adapter make another set (adapters.py). A stage's
+reused. Other adapters, a new scale or a reloaded adapter make another set (experts.py). A stage's
 last prompt is stored for each set it ran with. Another stage of the set whose prompt begins with
 the same tokens starts from a copy of it.
 
@@ -46,7 +46,7 @@ from numpy.typing import NDArray
 from edgemem import cachefile
 from edgemem.errors import ModelError
 from edgemem.runtime import llama
-from edgemem.runtime.adapters import Adapters, AdapterSet
+from edgemem.runtime.experts import Adapters, AdapterSet
 from edgemem.runtime.generation import Reason
 from edgemem.runtime.vision import Vision, part_of, token_positions
 
