@@ -35,12 +35,7 @@ NO_PROJECTOR = (
     "same model: Engine.load(path, mmproj=...)"
 )
 
-# Names of the patterns by which llama.cpp cuts a text into pieces, which are tokenized separately.
-# With these, a space between other characters always begins a piece.
-_SPACE_BEGINS = frozenset({b"gpt-2", b"llama-bpe", b"qwen2", b"smollm"})
-_BEFORE_WORD = re.compile(r" (?<=\S )(?=\S)")
-_MOST_WORDS, _LONGEST_WORD = 1 << 14, 32  # of cached words
-_CONTROL, _USER_DEFINED = 1 << 3, 1 << 4  # bits of llama_token_attr
+_CONTROL = 1 << 3  # a bit of llama_token_attr
 _IMAGE = "<__media__>"  # marks an image in a text; if a user writes it, it is defused
 
 
@@ -59,11 +54,8 @@ class Vocabulary:
         self._sizes = np.full(self.size, -1, np.int64)
         self._no_template = "no chat template"
         self._template = self._read_template(model)
-        attributes = [lib.llama_vocab_get_attr(self.handle, t) for t in range(self.size)]
-        self._control = self._control_pattern(attributes)
-        self._splits_at_spaces = self._tokens_split_at_spaces(model, attributes)
-        self._words: dict[str, list[int]] = {}
-        tags = {tag: self._tokens(tag, special=True) for tag in THOUGHT_TAGS}
+        self._control = self._control_pattern()
+        tags = {tag: self.tokenize(tag, special=True) for tag in THOUGHT_TAGS}
         self._tags = {found[0]: tag.encode() for tag, found in tags.items() if len(found) == 1}
 
     @property
@@ -106,33 +98,6 @@ class Vocabulary:
 
     def tokenize(self, text: str, *, special: bool = False) -> list[int]:
         """See Engine.tokenize."""
-        utf8(text)  # so that an error names a character of the whole text
-        if special or not self._splits_at_spaces:
-            return self._tokens(text, special)
-        return self._tokens_by_words(text)
-
-    def _tokens_by_words(self, text: str) -> list[int]:
-        """As `_tokens`, which is slow and therefore gets only words that are not cached."""
-        first, *words = _BEFORE_WORD.split(text)
-        known = self._words = self._words if len(self._words) < _MOST_WORDS else {}
-        new = [word for word in dict.fromkeys(words) if word not in known]
-        found = self._tokens(" ".join([first, *new]))
-        if not words:
-            return found
-        ends = np.cumsum(np.append(0, self.piece_bytes(np.array(found, np.int64))))
-        stops = np.cumsum([len(first.encode()), *(1 + len(word.encode()) for word in new)])
-        at = np.searchsorted(ends, stops)
-        if ends[-1] != stops[-1] or (ends[at] != stops).any():
-            return self._tokens(text)  # some bytes of the text have no token
-        bounds = at.tolist()
-        out, rare = found[: bounds[0]], dict[str, list[int]]()
-        for word, start, end in zip(new, bounds, bounds[1:], strict=False):
-            (known if len(word) <= _LONGEST_WORD else rare)[word] = found[start:end]
-        for word in words:
-            out += known.get(word) or rare[word]
-        return out
-
-    def _tokens(self, text: str, special: bool = False) -> list[int]:
         data = utf8(text)
         room = len(data) + 8
         out = (ctypes.c_int32 * room)()
@@ -255,20 +220,12 @@ class Vocabulary:
         raw = self._lib.llama_vocab_get_text(self.handle, token)
         return raw.decode("utf-8", "replace") if raw else ""
 
-    def _tokens_split_at_spaces(self, model: Any, attributes: Sequence[int]) -> bool:
-        """Whether a text's tokens are those of its words, each taken with the space before it."""
-        name = ctypes.create_string_buffer(32)
-        self._lib.llama_model_meta_val_str(model, b"tokenizer.ggml.pre", name, len(name))
-        # llama.cpp first searches the whole text for tokens that a fine-tune has added.
-        added = [self._token_text(t) for t, a in enumerate(attributes) if a & _USER_DEFINED]
-        return name.value in _SPACE_BEGINS and not any(" " in text for text in added)
-
-    def _control_pattern(self, attributes: Sequence[int]) -> re.Pattern[str]:
+    def _control_pattern(self) -> re.Pattern[str]:
         """Matches the text of any control token."""
         texts = (
             self._token_text(t)
-            for t, attribute in enumerate(attributes)
-            if attribute & _CONTROL or self.ends(t)
+            for t in range(self.size)
+            if self._lib.llama_vocab_get_attr(self.handle, t) & _CONTROL or self.ends(t)
         )
         return re.compile("|".join(re.escape(t) for t in (_IMAGE, *texts) if len(t) > 1))
 
