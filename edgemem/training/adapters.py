@@ -2,7 +2,7 @@
 
 A file's tensors are NumPy arrays by transformers' layer names. A record beside each adapter
 (`a.gguf.json`) says how it was made, and which file it speaks of; a set's manifest repeats it.
-Owns the package gguf.
+Owns the package gguf, which writes them.
 Sources: llama.cpp, convert_lora_to_gguf.py and its tensor names; Wortsman et al. 2022, "Model
 soups"; MemLoRA, figure 2 (one expert a stage).
 """
@@ -24,8 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.config import toml_value
-from edgemem.errors import AdapterError, InputError
-from edgemem.runtime import experts
+from edgemem.errors import AdapterError, InputError, ModelError
+from edgemem.runtime import experts, llama
+from edgemem.runtime.gguf import open_header
 from edgemem.runtime.models import known_sha256, sha256_of
 
 __all__ = ["combine", "merge", "read", "shape_of", "write", "write_record"]
@@ -45,23 +46,17 @@ class Shape:
 
 
 def shape_of(base: Path) -> Shape:
-    """The shape of a base model, read from its GGUF. Raises AdapterError if the file lacks it."""
-    import gguf
-
-    try:
-        fields = gguf.GGUFReader(base).fields
-        name = str(fields["general.architecture"].contents())
-        layers, heads = (
-            int(fields[f"{name}.{key}"].contents())
-            for key in ("block_count", "attention.head_count")
-        )
-        kv_heads = fields.get(f"{name}.attention.head_count_kv")
-        return Shape(name, layers, heads, int(kv_heads.contents()) if kv_heads else heads)
-    except (OSError, ValueError, LookupError, TypeError) as exc:
+    """The shape of a base model. Raises AdapterError if its file lacks it, ModelError on damage."""
+    header, _ = open_header(base, "give the GGUF of a language model")
+    name = header.get("general.architecture")
+    layers, heads = (header.get(f"{name}.{key}") for key in ("block_count", "attention.head_count"))
+    kv_heads = header.get(f"{name}.attention.head_count_kv", heads)
+    if not all(type(number) is int for number in (layers, heads, kv_heads)):
         raise AdapterError(
-            f"{base} does not say how many layers and heads it has ({exc!r:.80}); give the GGUF "
-            "of a language model whose layers are all of one form"
-        ) from exc
+            f"{base} does not say how many layers and heads it has ({layers}, {heads}, {kv_heads});"
+            " give the GGUF of a language model whose layers are all of one form"
+        )
+    return Shape(name, layers, heads, kv_heads)
 
 
 def write(file: Path, tensors: Tensors, *, alpha: float, shape: Shape) -> int:
@@ -106,10 +101,9 @@ def read(file: Path, *, shape: Shape) -> tuple[dict[str, FloatArray], float]:
     import gguf
 
     try:
-        found = gguf.GGUFReader(file)
-        fields = {k: f.contents() for k, f in found.fields.items() if not k.startswith("GGUF.")}
-        of, alpha = fields["general.architecture"], float(fields["adapter.lora.alpha"])
-    except (OSError, ValueError, KeyError, IndexError) as exc:
+        found = llama.Tensors(file)
+        of, alpha = found.settings["general.architecture"], found.settings["adapter.lora.alpha"]
+    except (ModelError, KeyError) as exc:
         raise AdapterError(
             f"{file} is not a LoRA adapter ({exc}); give a .gguf that `edgemem train run` wrote"
         ) from exc
@@ -120,15 +114,16 @@ def read(file: Path, *, shape: Shape) -> tuple[dict[str, FloatArray], float]:
         )
     layers = {there: here for here, there in _names(gguf, shape).items()}
     tensors: dict[str, FloatArray] = {}
-    for tensor in found.tensors:
-        name, _, kind = tensor.name.rpartition(".weight.lora_")
+    for tensor, size in found.shapes.items():
+        name, _, kind = tensor.rpartition(".weight.lora_")
         if name not in layers:
-            raise AdapterError(f"{file} has the tensor {tensor.name}, which the base has not")
-        values = np.asarray(tensor.data, np.float32)
+            raise AdapterError(f"{file} has the tensor {tensor}, which the base has not")
+        values = np.empty(size, np.float32)
+        found.read(tensor, values)
         if kind == "b":
             values = _rotated(values, _heads(layers[name], shape), back=True)
         tensors[f"{layers[name]}.lora_{kind.upper()}"] = values
-    return tensors, alpha
+    return tensors, float(alpha)
 
 
 def _names(gguf: Any, shape: Shape) -> dict[str, str]:
