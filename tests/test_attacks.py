@@ -20,7 +20,7 @@ from bench import attacks, faults, redos
 from edgemem import Chat, budget
 from edgemem.cloud import names as naming
 from edgemem.cloud import redact as redacting
-from edgemem.cloud.never import matches
+from edgemem.cloud.governor import matches
 from edgemem.cloud.redact import find, redact
 from edgemem.compression import compress as layout
 from edgemem.errors import InputError, StoreCorrupt

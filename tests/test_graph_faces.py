@@ -17,8 +17,8 @@ from storekit import relate
 from edgemem import Memory
 from edgemem.cli import memories
 from edgemem.cli.output import open_memory
+from edgemem.cloud.governor import guard
 from edgemem.cloud.names import People
-from edgemem.cloud.never import guard
 
 
 @pytest.fixture

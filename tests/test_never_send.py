@@ -10,8 +10,7 @@ from cloudkit import Service
 from memorykit import quick
 
 from bench import never_send
-from edgemem.cloud.governor import Governor
-from edgemem.cloud.never import guard, matches
+from edgemem.cloud.governor import Governor, guard, matches
 from edgemem.errors import CloudRejected, InputError, StoreError
 from edgemem.memory import Memory
 from edgemem.results import Hit, Scope

@@ -558,7 +558,7 @@ def never_send(
     With a marked memory stay the words it was taken from, and all that was taken from those. With
     IDs, the list leaves out the marks of others.
     """
-    from edgemem.cloud.never import IMAGE
+    from edgemem.cloud.governor import IMAGE
     from edgemem.config import checked
     from edgemem.images import picture
     from edgemem.store import receipts as kept
