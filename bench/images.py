@@ -40,9 +40,9 @@ from PIL import Image, ImageDraw, ImageEnhance, ImageFont
 
 from bench import report
 from bench.alone import rss_mb
+from edgemem import images as picture
 from edgemem.chat import Chat
 from edgemem.config import load_settings
-from edgemem.images import picture
 from edgemem.memory import Memory
 from edgemem.pipeline.image_memories import NEAR
 from edgemem.results import Picture as Stored

@@ -14,7 +14,7 @@ from PySide6.QtGui import QDragEnterEvent, QDropEvent, QTextCursor
 from PySide6.QtWidgets import QApplication, QLineEdit, QTextEdit, QVBoxLayout, QWidget
 
 from edgemem import Chat, EdgememError, Memory
-from edgemem.images import picture
+from edgemem import images as picture
 
 
 class Window(QWidget):

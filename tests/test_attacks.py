@@ -18,13 +18,13 @@ from memorykit import quick, texts
 
 from bench import attacks, faults, redos
 from edgemem import Chat, budget
+from edgemem import images as picture
 from edgemem.cloud import names as naming
 from edgemem.cloud import redact as redacting
 from edgemem.cloud.governor import matches
 from edgemem.cloud.redact import find, redact
 from edgemem.compression import compress as layout
 from edgemem.errors import InputError, StoreCorrupt
-from edgemem.images import picture
 from edgemem.language import en, en_facts, undisguised
 from edgemem.runtime import generation
 from edgemem.runtime.gguf import check_header, read_header

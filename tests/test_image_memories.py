@@ -22,10 +22,10 @@ from serverkit import running
 from storekit import child
 
 from edgemem import Chat, Memory
+from edgemem import images as picture
 from edgemem.cloud.governor import Governor
 from edgemem.config import Settings, load_settings
 from edgemem.errors import InputError, StoreCorrupt, StoreFull
-from edgemem.images import picture
 from edgemem.inputs import MAX_IMAGES, NO_WORDS
 from edgemem.pipeline import image_memories
 from edgemem.pipeline.recall import evidence_of

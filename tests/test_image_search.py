@@ -22,10 +22,10 @@ from onnxkit import write_image_embedder
 from PIL import Image, ImageDraw, ImageEnhance, ImageFont
 
 from edgemem import Memory, config
+from edgemem import images as ocr
 from edgemem.chat import Chat
 from edgemem.config import Settings, load_settings
 from edgemem.errors import InputError, ModelError, ModelNotFound
-from edgemem.images import ocr
 from edgemem.pipeline import image_memories
 from edgemem.pipeline.recall import evidence_of
 from edgemem.results import ImageLine

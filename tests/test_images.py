@@ -16,8 +16,8 @@ from imagekit import CAMERA, drawn, exif, opened, saved, uri
 from PIL import Image, ImageCms
 
 from edgemem import config
+from edgemem import images as picture
 from edgemem.errors import ConfigError, InputError
-from edgemem.images import picture
 
 KINDS = ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"]
 
@@ -232,7 +232,7 @@ MEASURED = """
 import resource, sys
 from pathlib import Path
 from edgemem.errors import InputError
-from edgemem.images import picture
+from edgemem import images as picture
 picture.read(Path(sys.argv[1]))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 refused = 0

@@ -15,8 +15,8 @@ from imagekit import drawn, saved
 from memorykit import quick
 
 from edgemem import Chat, Memory
+from edgemem import images as ocr
 from edgemem.config import load_settings
-from edgemem.images import ocr
 from edgemem.pipeline import image_memories, recall
 from edgemem.pipeline.bearing import bearing
 from edgemem.pipeline.passages import asks_whole

@@ -11,8 +11,8 @@ from imagekit import saved
 from PIL import Image
 from visionkit import picture, write_vision
 
+from edgemem import images as pictures
 from edgemem.errors import InputError, ModelError
-from edgemem.images import picture as pictures
 from edgemem.runtime.engine import Engine
 from edgemem.runtime.vocabulary import vocabulary_of
 from edgemem.stages import vision

@@ -558,9 +558,9 @@ def never_send(
     With a marked memory stay the words it was taken from, and all that was taken from those. With
     IDs, the list leaves out the marks of others.
     """
+    from edgemem import images as picture
     from edgemem.cloud.governor import IMAGE
     from edgemem.config import checked
-    from edgemem.images import picture
     from edgemem.store import receipts as kept
 
     ids = [i if re.fullmatch("[0-9a-f]{64}", i) else picture.read(i).id for i in images]

@@ -510,7 +510,7 @@ class Governor:
         """Returns images of these memories by id, as data URIs; none if the settings forbid it."""
         if self.settings.images == "off":
             return {}
-        from edgemem.images import picture
+        from edgemem import images as picture
 
         found: dict[str, str] = {}
         for item in self.memory.store.get(memory_ids).values():

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemem import images as picture
 from edgemem.errors import ContextOverflow, EdgememError, InputError, ModelError
-from edgemem.images import picture
-from edgemem.images.ocr import LONGEST, Ocr
+from edgemem.images import LONGEST, Ocr
 from edgemem.inputs import NO_WORDS
 from edgemem.language import content_words, day_text, share
 from edgemem.pipeline.ingest import Draft, Outdated, retried_if_outdated, text_update

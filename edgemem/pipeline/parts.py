@@ -28,7 +28,7 @@ from edgemem.errors import (
     StoreError,
     StoreFull,
 )
-from edgemem.images.ocr import OCR_BYTES, Ocr
+from edgemem.images import OCR_BYTES, Ocr
 from edgemem.inputs import shown
 from edgemem.language import is_other_language, is_other_script
 from edgemem.retrieval.index import CROSSOVER

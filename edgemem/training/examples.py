@@ -190,7 +190,7 @@ def _tokens_of_image(
     engine: Engine, vocabulary: Vocabulary, example: Example, known: dict[str, Tokens]
 ) -> Tokens:
     """The tokens of a question about an image. known: a cache of each image's tokens, by file."""
-    from edgemem.images import picture
+    from edgemem import images as picture
     from edgemem.stages import vision
 
     pixels = picture.pixels(picture.read(Path(example.image)).data, vision.LONGEST)
