@@ -52,7 +52,6 @@ THUMBNAIL = 256
 OUTGOING = 512
 """Pixels of the longest side of an image for the cloud, where low detail means this size."""
 _DRAFT = 2 * THUMBNAIL  # least pixels of a JPEG's longest side when it is decoded for a thumbnail
-_BAND = 256  # rows
 _HASH, _HASHED = 8, 32  # frequencies and pixels of a perceptual hash, per side
 MIMES: dict[str, ImageMime] = {
     "JPEG": "image/jpeg",
@@ -217,6 +216,8 @@ def _opened(data: bytes, kind: str) -> Iterator[Image.Image]:
                     f"the image has {width} × {height} pixels; at most {MAX_PIXELS:,} are allowed: "
                     "save it smaller"
                 )
+            if image.mode in ("I", "F"):
+                raise InputError("the image has 32 bits a channel; export it with 8")
             yield image
     except (InputError, ConfigError):
         raise
@@ -259,8 +260,6 @@ def _upright(image: Image.Image, orientation: int, longest: int) -> Image.Image:
     if image.format in ("JPEG", "MPO"):
         image.draft("RGB", (longest, longest))
     image.load()
-    if image.mode in ("I", "F"):
-        image.thumbnail((longest, longest), Image.Resampling.NEAREST)
     image = _eight_bit(image)
     image.thumbnail((longest, longest), reducing_gap=2.0)
     if "A" in image.getbands():
@@ -281,19 +280,7 @@ def _eight_bit(image: Image.Image) -> Image.Image:
         return image
     if image.mode.startswith("I;16"):
         return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-    if image.mode in ("I", "F"):
-        low = min(band.min() for band in _bands(image))
-        span = (max(band.max() for band in _bands(image)) - low) or 1
-        grey = [(255 * (band - low) / span).astype(np.uint8) for band in _bands(image)]
-        return Image.fromarray(np.concatenate(grey))
     return image.convert("RGBA" if image.has_transparency_data else "RGB")
-
-
-def _bands(image: Image.Image) -> Iterator[NDArray[np.float64]]:
-    """The finite values of a picture in one channel, some rows at a time: whole they are large."""
-    for top in range(0, image.height, _BAND):
-        band = image.crop((0, top, image.width, min(top + _BAND, image.height)))
-        yield np.nan_to_num(np.asarray(band, dtype=np.float64), posinf=0.0, neginf=0.0)
 
 
 def _phash(small: Image.Image) -> str:
