@@ -12,7 +12,7 @@ import email.utils
 import json
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from concurrent.futures import Future
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -220,43 +220,36 @@ class _Retryable(Exception):
         self.error, self.after_s = error, after_s
 
 
+# Statuses, the error that each raises, whether an answer may have been made, and what is said.
+_REFUSALS: tuple[tuple[Container[int], type[CloudError], bool, str], ...] = (
+    (range(300, 400), CloudRejected, False,
+     "sends on to another address (status {}), which is not followed, for the key would go there; "
+     "correct the setting cloud.base_url"),
+    ((401, 403), CloudRejected, False,
+     "refused the key (status {}); check the variable that cloud.api_key_env names"),
+    ((404,), CloudRejected, False,
+     "knows no such model or address (status {}); check cloud.base_url and cloud.model"),
+    ((408, 504), CloudTimeout, True, "gave up waiting (status {}); try again later"),
+    (range(400, 500), CloudRejected, False,
+     "refused the request (status {}); check cloud.model and cloud.max_tokens_name"),
+    (range(500, 1000), CloudError, True, "failed (status {}); try later"),
+)  # fmt: skip
+
+
 def _refusal(status: int, headers: Mapping[str, str]) -> Exception:
-    if 300 <= status < 400:
-        return CloudRejected(
-            f"the cloud sends on to another address (status {status}), which is not followed, for "
-            "the key would go there; correct the setting cloud.base_url"
-        )
     if status in (429, 503):
         after_s = _retry_after_s(headers.get("retry-after"))
         said = "" if after_s is None else f", and says to wait {after_s:.0f} s"
-        error = CloudRejected(
-            f"the cloud is busy or its limit is reached (status {status}{said}); try again later"
-        )
         # A 503 without Retry-After may come from a proxy, after the service has made the answer.
-        if status == 429 or after_s is not None:
-            return _Retryable(error, after_s)
-        return CloudRejected(str(error), may_be_billed=True)
-    if status in (401, 403):
-        return CloudRejected(
-            f"the cloud refused the key (status {status}); check the variable that "
-            "cloud.api_key_env names"
+        billed = status == 503 and after_s is None
+        error = CloudRejected(
+            f"the cloud is busy or its limit is reached (status {status}{said}); try again later",
+            may_be_billed=billed,
         )
-    if status == 404:
-        return CloudRejected(
-            "the cloud knows no such model or address (status 404); check cloud.base_url and "
-            "cloud.model"
-        )
-    if status in (408, 504):
-        return CloudTimeout(
-            f"the cloud gave up waiting (status {status}); try again later", may_be_billed=True
-        )
-    if 400 <= status < 500:
-        return CloudRejected(
-            f"the cloud refused the request (status {status}); check cloud.model and "
-            "cloud.max_tokens_name"
-        )
-    if status >= 500:
-        return CloudError(f"the cloud failed (status {status}); try later", may_be_billed=True)
+        return error if billed else _Retryable(error, after_s)
+    for statuses, kind, billed, said in _REFUSALS:
+        if status in statuses:
+            return kind(f"the cloud {said.format(status)}", may_be_billed=billed)
     return CloudError(
         f"the cloud answered in a form that was not asked for (status {status}, encoding "
         f"{headers.get('content-encoding', 'none')!r:.40}); check cloud.base_url",
