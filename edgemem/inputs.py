@@ -50,7 +50,7 @@ MAX_METADATA_BYTES = 65_536
 MAX_ID_CHARS = 256
 MAX_COUNT = 1_000_000_000
 MAX_IMAGES = 10
-"""Most images in one call. Each may take as much memory as `images.picture` allows."""
+"""Most images in one call. Each may take as much memory as `images` allows."""
 NO_WORDS = "[image]"
 """The content of a message that has images and no text."""
 THOUGHT_TAGS = "<think>", "</think>"

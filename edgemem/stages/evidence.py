@@ -1,7 +1,7 @@
 """How evidence is written for a model: its day, its speaker, its words.
 
 Each stage orders the lines in its own way; this module decides what a line contains.
-`compression/layout.py` recognises `head` by `language.HEAD`, so they change together.
+`compression/compress.py` recognises `head` by `language.HEAD`, so they change together.
 """
 
 from __future__ import annotations

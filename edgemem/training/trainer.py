@@ -215,7 +215,7 @@ def train(
     examples, valid: of this stage, with no group in common. mmproj: the projector, for examples
     with images. init: an adapter file to begin from. resume: go on from the checkpoint beside
     `out`, if there is one; else `out` may not exist, unless it is `init`. workers: compute the rows
-    of a step in other processes (see `fleet`), with the same result. report: called after each
+    of a step in other processes (`workers`, below), with the same result. report: called after each
     step. The same seed, data and machine give the same adapter, unless the clock ends the run.
     Raises InputError, ConfigError, ModelError and AdapterError.
     """
