@@ -66,7 +66,6 @@ from edgemem.stages.reply import (
     turn_text,
     without_echo,
 )
-from edgemem.store.erasures import last_erasure
 
 if TYPE_CHECKING:
     from edgemem.cloud.governor import CloudAnswer, Governor, Mode
@@ -77,7 +76,6 @@ Remember = bool | Literal["first", "answer"]
 
 _KNOWN_SHARE = 0.3  # of the window, for the system message with `recall.known`
 _PAST_TURNS = 4  # shown for small talk
-_Find = Callable[[Memory, str, Sequence[Hit]], Sequence[Evidence]]
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
@@ -150,27 +148,15 @@ class Chat:
         instructions: str = "",
     ) -> None:
         self.memory = memory
-        self._scope = Scope(user_id, agent_id, run_id)
-        self._engine = engine
         self.cloud = cloud
-        self.instructions = instructions
-        self._turns = [Turn(turn) for turn in turns]
-        self._first_shown = 0  # index of the first turn that the model is still shown
-        self._known_facts: tuple[Evidence, ...] | None = None
-        self._erasure = last_erasure(memory.store)
+        self._talk = Conversation(
+            memory, Scope(user_id, agent_id, run_id), engine, instructions, [*map(Turn, turns)]
+        )
 
     @property
     def engine(self) -> Engine:
         """The model that answers."""
-        return self._conversation.engine
-
-    @property
-    def _conversation(self) -> Conversation:
-        """The conversation up to now."""
-        return Conversation(
-            self.memory, self._scope, self._engine, self.instructions, self._turns,
-            self._first_shown,
-        )  # fmt: skip
+        return self._talk.engine
 
     def send(
         self,
@@ -201,13 +187,13 @@ class Chat:
         stops that too.
         Raises InputError on a message or image that cannot be stored, a bad time or another mode.
         """
-        self._drop_outdated()
+        self._talk.drop_outdated()
         text_of(text, "message")
         if cloud not in ("ask", "auto", "off"):
             raise InputError(f"cloud is {cloud!r:.80}; give 'ask', 'auto' or 'off'")
         said_at = time_of(timestamp) or utc_now()
         started = time.perf_counter()
-        read = partial(understood, self._conversation, text, said_at, images, options)
+        read = partial(understood, self._talk, text, said_at, images, options)
         request: Request | None = None
         try:
             request = read()
@@ -219,7 +205,7 @@ class Chat:
             changes = self._store(request) if stores and of_images else None
             sent = images if of_images else ()
             shown = image_memories.sent_with(self.memory, sent, changes, said_at)
-            plan = plan_answer(self._conversation, replace(request, sent=shown))
+            plan = plan_answer(self._talk, replace(request, sent=shown))
             timings = {"intent_ms": (understood_at - started) * 1e3}
             timings["recall_ms"] = (time.perf_counter() - understood_at) * 1e3
             if stores and changes is None:
@@ -236,7 +222,7 @@ class Chat:
     def _store(self, request: Request) -> AddResults:
         """Store a message. Searches leave one out that only asks: it would find itself."""
         said = {"role": "user", "content": request.text, "recalled": not request.intent.tells}
-        more = {"images": request.images, "timestamp": request.said_at, **asdict(self._scope)}
+        more = {"images": request.images, "timestamp": request.said_at, **asdict(self._talk.scope)}
         return self.memory.add(said, infer="later", **more)
 
     def _stopped(self, read: Callable[[], Request], remember: Remember) -> Stopped:
@@ -252,38 +238,12 @@ class Chat:
         return Stopped(kept=False, wants=request.wants if request else None)
 
     def _is_stored(self, request: Request) -> bool:
-        last = self.memory.store.recent_turns(self._scope, limit=1)
+        last = self.memory.store.recent_turns(self._talk.scope, limit=1)
         return any((t.content, t.timestamp) == (request.text, request.said_at) for t in last)
-
-    def _drop_outdated(self, found: Sequence[Hit] = ()) -> bool:
-        """Drop notes and known facts that were changed or deleted since the model was shown them.
-
-        Returns whether anything shown, said or found (`found`) was erased. Then all notes are
-        dropped, and the turns that the store does not have, as they may quote it.
-        """
-        store = self.memory.store
-        notes = [note for turn in self._turns for note in turn.memories]
-        changed = recall.changed(self.memory, [*notes, *(self._known_facts or ())])
-        erased, self._erasure = self._erasure, last_erasure(store)
-        if erased != self._erasure:  # perhaps of another user
-            left = store.recent_turns(self._scope, limit=2 * len(self._turns))
-            stored = {turn.content for turn in left}
-            kept = [Turn(turn.said) for turn in self._turns if turn.said.content in stored]
-            ids = {hit.id for hit in found}
-            if changed or len(kept) < len(self._turns) or len(store.get([*ids])) < len(ids):
-                self._turns, self._first_shown, self._known_facts = kept, 0, None
-                return True
-        if changed:
-            self._turns = [
-                turn if changed.isdisjoint(turn.memories) else turn.without_memories()
-                for turn in self._turns
-            ]
-            self._known_facts = None
-        return False
 
     def offered(self, text: str) -> Sequence[Hit]:
         """The memories that a message would offer to the cloud as the first of a conversation."""
-        talk, now = self._conversation, utc_now()
+        talk, now = self._talk, utc_now()
         return () if understood(talk, text, now).wants is None else search(talk, text, now)
 
     def _run(
@@ -304,8 +264,8 @@ class Chat:
                 pieces.append(reply.cloud.text)
                 yield pieces[0]
                 return
-            free = self._conversation.heeds_notes or bool(request.options)
-            fixed = None if plan.pixels else without_model(plan, self.instructions, free=free)
+            free = self._talk.heeds_notes or bool(request.options)
+            fixed = None if plan.pixels else without_model(plan, self._talk.instructions, free=free)
             if fixed is not None:
                 reply.generation = plan.expert_answer
                 turn = replace(turn, refused=not plan.evidence)
@@ -333,11 +293,11 @@ class Chat:
 
     def _add_turns(self, plan: AnswerPlan, turn: Turn, answer: str) -> bool:
         """Add what was said to the conversation. Returns False if anything of it was erased."""
-        if not self.memory.closed and self._drop_outdated((*plan.hits, *plan.context)):
+        if not self.memory.closed and self._talk.drop_outdated((*plan.hits, *plan.context)):
             return False
         said = Message("assistant", answer, turn.said.timestamp)
         reply = Turn(said, tells=turn.tells, refused=turn.refused)
-        self._turns += [turn, reply] if answer else [turn]
+        self._talk.turns += [turn, reply] if answer else [turn]
         return True
 
     def _remember(
@@ -346,7 +306,7 @@ class Chat:
         """Store an answer, and extract the facts of the message that was stored with `changes`."""
         if text:
             said = {"role": "assistant", "content": text, "recalled": True}
-            self.memory.add(said, timestamp=said_at, infer=False, **asdict(self._scope))
+            self.memory.add(said, timestamp=said_at, infer=False, **asdict(self._talk.scope))
         return self.memory.take_facts(changes) if facts and changes is not None else changes
 
     def _ask_cloud(self, plan: AnswerPlan, mode: Mode) -> tuple[CloudAnswer | None, str | None]:
@@ -363,13 +323,13 @@ class Chat:
             return None, None
         offered = plan.hits if asks else ()
         try:
-            return self.cloud.ask(text, offered, scope=self._scope, why=why), None
+            return self.cloud.ask(text, offered, scope=self._talk.scope, why=why), None
         except EdgememError as exc:
             return None, str(exc)
 
     def _stream(self, plan: AnswerPlan, turn: Turn) -> tuple[Stream, Turn]:
         """The answer of a model, and the user's turn as this model is shown it."""
-        request, talk = plan.request, self._conversation
+        request, talk = plan.request, self._talk
         if plan.pixels:
             return image_memories.answer(self.engine, request.text, plan.pixels), turn
         if plan.way == "converse":
@@ -383,14 +343,14 @@ class Chat:
         if request.wants is None:
             talks = engine_for(self.memory, TALK, self.engine)
             return acknowledge(talks, request.text, kept=request.intent.tells), turn
-        past = [turn.said for turn in self._turns[-_PAST_TURNS:]]
+        past = [turn.said for turn in self._talk.turns[-_PAST_TURNS:]]
         instead = generation.TOO_SMALL if request.wants in ("text", "edit") else NO_IDEA
         return fulfil(self.engine, request.text, past, instead), turn
 
     def _edits_alone(self, wants: Want | None) -> bool:
         """Whether the model is shown the last answer and no more: it is to be changed."""
-        roles = [turn.said.role for turn in self._turns[-2:] if not turn.refused]
-        alone = wants == "edit" and not self._conversation.heeds_notes
+        roles = [turn.said.role for turn in self._talk.turns[-2:] if not turn.refused]
+        alone = wants == "edit" and not self._talk.heeds_notes
         return alone and roles == ["user", "assistant"]
 
     def _text_below(self, plan: AnswerPlan, answer: str) -> str:
@@ -398,11 +358,11 @@ class Chat:
         small model), or that are nearest to a question that was refused or that a conversing model
         answered; a caution; or that an edit changed nothing."""
         wants, converses = plan.request.wants, plan.way == "converse"
-        is_small = self._conversation.is_small
+        is_small = self._talk.is_small
         if wants == "general" and answer != NO_IDEA and (is_small or not converses):
             return generation.CHECK_THIS
         if wants == "edit" and converses:
-            before = [turn.said.content for turn in self._turns[-1:]]
+            before = [turn.said.content for turn in self._talk.turns[-1:]]
             return generation.TOO_SMALL if before and is_same_text(answer, *before) else ""
         if (wants == "task" or (wants == "text" and is_small)) and converses and plan.evidence:
             return generation.quoted(plan.evidence, generation.BEARING)
@@ -410,30 +370,21 @@ class Chat:
             return generation.quoted(plan.evidence)
         if wants != "recall" or plan.pixels:
             return ""
-        if answer == plan.refusal:
-            # Any line of a photo that came with the question may answer it.
-            find = recall.quotes if plan.image_hits else recall.near_misses
-            head = generation.NEAREST
-        elif converses and plan.expert_answer is None:
-            head, find = generation.TOLD, recall.quotes
-        else:
+        refused = answer == plan.refusal
+        if not refused and (not converses or plan.expert_answer is not None):
             return ""
-        told = self._told(plan, head, find, refused=answer == plan.refusal)
+        told = self._told(plan, refused=refused)
         return told if told != answer else ""
 
-    def _told(
-        self,
-        plan: AnswerPlan,
-        head: str = generation.TOLD,
-        find: _Find = recall.quotes,
-        *,
-        refused: bool = False,
-    ) -> str:
-        """What was told nearest to a question, under a head; "" if there is none of it. refused:
-        also what was told by another of their own life."""
+    def _told(self, plan: AnswerPlan, *, refused: bool = False) -> str:
+        """What was told nearest to a question; "" if there is none of it. refused: only what shares
+        a word with the question, but also what was told by another of their own life."""
+        # Any line of a photo that came with the question may answer it.
+        find = recall.near_misses if refused and not plan.image_hits else recall.quotes
         shown = find(self.memory, plan.request.plain, plan.hits)
         if not shown and refused:
-            shown = find(self.memory, plan.request.plain, left_out(self._conversation, plan))
+            shown = find(self.memory, plan.request.plain, left_out(self._talk, plan))
+        head = generation.NEAREST if refused else generation.TOLD
         return generation.quoted(shown, head) if shown else ""
 
     def _converse(self, plan: AnswerPlan, plain: Turn) -> tuple[Stream, Turn]:
@@ -443,18 +394,18 @@ class Chat:
         notes, then the known facts. A model below HEEDS_PARAMS repeats these, so it is asked
         without them, and without turns of memories, what is not about the user.
         """
-        talk, request = self._conversation, plan.request
+        talk, request = self._talk, plan.request
         engine, today = talk.engine, date.fromisoformat(local_time(request.said_at)[:10])
         if request.wants is None and not talk.heeds_notes:
-            news = system_text(today, instructions=self.instructions, news=True)
+            news = system_text(today, instructions=self._talk.instructions, news=True)
             options: Options = {"max_tokens": NEWS_TOKENS, **request.options}
             return converse(engine, news, [plain.said], options, stage=TALK), plain
         if self._edits_alone(request.wants):
-            turns = [*(turn.said for turn in self._turns[-2:]), plain.said]
+            turns = [*(turn.said for turn in self._talk.turns[-2:]), plain.said]
             if (edit := edited(engine, turns, request.options)) is not None:
                 return edit, plain
         system = partial(
-            system_text, today, instructions=self.instructions, expert=engine.expert("reply")
+            system_text, today, instructions=self._talk.instructions, expert=engine.expert("reply")
         )
 
         def fits(facts: Sequence[Evidence]) -> bool:
@@ -463,20 +414,20 @@ class Chat:
         unasked = request.wants in ("general", "self") and not talk.heeds_notes
         before = since_memory(talk.shown) if unasked and not request.intent.refers else talk.shown
         past = [turn.as_shown for turn in before]
-        if self._known_facts is None and not unasked:
+        if self._talk.known is None and not unasked:
             seen = {request.text, *(message.content for message in past)}
-            self._known_facts = recall.known(self.memory, self._scope, fits, seen)
+            self._talk.known = recall.known(self.memory, self._talk.scope, fits, seen)
         text = turn_text(request.asked, plan.evidence)
         with_notes = replace(plain, shown=text, notes=plan.evidence)
-        full, bare = system(() if unasked else self._known_facts or ()), system()
+        full, bare = system(() if unasked else self._talk.known or ()), system()
         for instructions, turn in ((full, with_notes), (full, plain), (bare, plain)):
             turns = [*past, turn.as_shown]
             if kept := fitting(engine, instructions, turns):
                 break
         if left_out := len(turns) - max(1, len(kept)):
             first = [*before, None][left_out]
-            after = (i for i, earlier in enumerate(self._turns) if earlier is first)
-            self._first_shown = next(after, len(self._turns))
+            after = (i for i, earlier in enumerate(self._talk.turns) if earlier is first)
+            self._talk.first_shown = next(after, len(self._talk.turns))
         shown, told = kept or turns[-1:], plan.foremost
         return converse(engine, instructions, shown, request.options, told=told), turn
 

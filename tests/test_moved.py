@@ -140,7 +140,7 @@ def test_a_chat_counts_from_what_it_was_told_before(memory):
     memory.add([{"role": "user", "content": plan.text, "timestamp": plan.when}], infer=False)
     hits = memory.search("When is my exam?")
     chat = Chat(memory, turns=[Message("user", later.text, later.when or "")])
-    assert [e.text for e in evidence_for_expert(chat._conversation, "When is my exam?", hits)] == [
+    assert [e.text for e in evidence_for_expert(chat._talk, "When is my exam?", hits)] == [
         "My exam is put back a week (on 16 May 2026).",
         plan.text,
     ]

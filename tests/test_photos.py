@@ -469,7 +469,7 @@ def test_below_a_refusal_stand_the_lines_of_the_photo_that_came_with_the_questio
     sent = image_memories.sent_with(reading, [ANOTHER], None, now)
     asks = Intent("recall", tells=False)
     request = Request(asked, asked, asked, now, asks, images=[ANOTHER], sent=sent)
-    plan = plan_answer(chat._conversation, request)
+    plan = plan_answer(chat._talk, request)
     assert "TOTAL 28.90" in chat._text_below(plan, plan.refusal)
 
 

@@ -33,7 +33,7 @@ PRESENT = "What would be a nice present for Posy?"
 
 
 def say(chat: Chat, text: str) -> Reply:
-    at = datetime(2026, 11, 30, 9, len(chat._turns), tzinfo=UTC)
+    at = datetime(2026, 11, 30, 9, len(chat._talk.turns), tzinfo=UTC)
     reply = chat.send(text, timestamp=at)
     "".join(reply)
     return reply

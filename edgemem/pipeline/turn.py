@@ -1,20 +1,22 @@
 """A conversation: its turns, and the model that answers.
 
-Knows a Memory only as whose it is; no store, no prompt.
+Knows a Memory; no prompt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from edgemem.language import may_name, refers_back
-from edgemem.results import Evidence, Message, Scope
+from edgemem.pipeline.recall import changed
+from edgemem.results import Evidence, Hit, Message, Scope
 from edgemem.runtime.engine import Engine
 from edgemem.runtime.experts import HEEDS_PARAMS
 from edgemem.stages.intent import TASKS, Want
 from edgemem.stages.reply import ACKNOWLEDGEMENTS
+from edgemem.store.erasures import last_erasure
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
@@ -68,24 +70,27 @@ class Turn:
     def memories(self) -> tuple[Evidence, ...]:
         return *self.notes, *self.told_from
 
-    def without_memories(self) -> Turn:
-        return replace(self, shown=None, notes=(), told_from=())
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Conversation:
-    """What was said before a message, to whom.
+    """What was said up to now, to whom.
 
     scope: whose memories may be shown. model: None is the memory's own. instructions: the caller's.
-    turns: oldest first. first_shown: index of the first one that the model is still shown.
+    turns: oldest first. first_shown: index of the first one that the model is still shown. known:
+    the facts of its system message; None if they are to be found anew.
     """
 
     memory: Memory
     scope: Scope
     model: Engine | None
     instructions: str
-    turns: Sequence[Turn]
-    first_shown: int
+    turns: list[Turn]
+    first_shown: int = 0
+    known: tuple[Evidence, ...] | None = None
+    _erasure: int = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._erasure = last_erasure(self.memory.store)
 
     @property
     def engine(self) -> Engine:
@@ -123,6 +128,34 @@ class Conversation:
         """The user's last turn; an empty one if nothing was said."""
         said = (turn for turn in reversed(self.turns) if turn.said.role == "user")
         return next(said, _NO_TURN)
+
+    def drop_outdated(self, found: Sequence[Hit] = ()) -> bool:
+        """Drop notes and known facts that were changed or deleted since the model was shown them.
+
+        Returns whether anything shown, said or found (`found`) was erased. Then all notes are
+        dropped, and the turns that the store does not have, as they may quote it.
+        """
+        store = self.memory.store
+        notes = [note for turn in self.turns for note in turn.memories]
+        gone = changed(self.memory, [*notes, *(self.known or ())])
+        before, self._erasure = self._erasure, last_erasure(store)
+        if before != self._erasure:  # perhaps of another user
+            left = store.recent_turns(self.scope, limit=2 * len(self.turns))
+            stored = {turn.content for turn in left}
+            kept = [Turn(turn.said) for turn in self.turns if turn.said.content in stored]
+            ids = {hit.id for hit in found}
+            if gone or len(kept) < len(self.turns) or len(store.get([*ids])) < len(ids):
+                self.turns, self.first_shown, self.known = kept, 0, None
+                return True
+        if gone:
+            self.turns = [
+                replace(turn, shown=None, notes=(), told_from=())
+                if gone.intersection(turn.memories)
+                else turn
+                for turn in self.turns
+            ]
+            self.known = None
+        return False
 
 
 _NO_TURN = Turn(Message("user", "", ""))
