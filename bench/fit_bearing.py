@@ -24,7 +24,7 @@ from corpus import readers
 from edgemem import language
 from edgemem.config import load_settings
 from edgemem.pipeline.bearing import features
-from edgemem.pipeline.lasting import KINDS, lasting_logits
+from edgemem.pipeline.people import KINDS, lasting_logits
 from edgemem.runtime.embedder import Embedder
 
 WEIGHTS = report.DATA / "bearing.npz"

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bench import report
 from edgemem.config import load_settings
-from edgemem.pipeline.lasting import KINDS, LIKELY
+from edgemem.pipeline.people import KINDS, LIKELY
 from edgemem.runtime.embedder import Embedder
 
 FACTS = report.MODELS / "facts" / "lasting.txt"

@@ -49,9 +49,9 @@ from edgemem.config import load_settings
 from edgemem.language import words
 from edgemem.memory import Memory
 from edgemem.pipeline.importers import batches, read_mem_gallery
-from edgemem.pipeline.intervals import compared
 from edgemem.pipeline.plan import SHOWN_SENTENCES, SHOWN_TURNS
 from edgemem.pipeline.recall import recall
+from edgemem.pipeline.told import compared
 from edgemem.results import Evidence, Hit, Scope, utc_now
 from edgemem.stages import generation
 

@@ -50,7 +50,7 @@ WALLS = {
     "rapidocr": ["images.py"],
     "omegaconf": ["images.py"],
     "snowballstemmer": ["language/en.py"],
-    "markdown_it": ["pipeline/replies.py"],
+    "markdown_it": ["pipeline/passages.py"],
     "threadpoolctl": ["kernels.py"],
     "pynvml": ["profile/measure.py"],
     "urllib": ["runtime/models.py"],

@@ -23,7 +23,7 @@ from edgemem.language import (
     whose_age,
     worded,
 )
-from edgemem.pipeline.intervals import aged, compared
+from edgemem.pipeline.told import aged, compared
 from edgemem.results import Evidence
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine

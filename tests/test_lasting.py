@@ -4,7 +4,7 @@ import numpy as np
 from memorykit import quick
 
 from bench import fit_lasting
-from edgemem.pipeline.lasting import KINDS, lasting
+from edgemem.pipeline.people import KINDS, lasting
 from edgemem.pipeline.recall import overview
 from edgemem.results import Scope
 

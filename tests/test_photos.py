@@ -19,10 +19,9 @@ from edgemem import images as ocr
 from edgemem.config import load_settings
 from edgemem.pipeline import image_memories, recall
 from edgemem.pipeline.bearing import bearing
-from edgemem.pipeline.passages import asks_whole
-from edgemem.pipeline.photos import amount, head_of, lines_of, one_line, price
+from edgemem.pipeline.passages import amount, asks_whole, head_of, lines_of, one_line, price
 from edgemem.pipeline.plan import Request, plan_answer
-from edgemem.pipeline.whole import of_photo, read_out, refusal_of
+from edgemem.pipeline.told import of_photo, read_out, refusal_of
 from edgemem.results import ImageLine, Scope
 from edgemem.runtime.embedder import Embedder
 from edgemem.stages import evidence

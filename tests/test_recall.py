@@ -27,7 +27,7 @@ from edgemem.pipeline.recall import (
     told_of,
     without_remarks,
 )
-from edgemem.pipeline.whole import listed
+from edgemem.pipeline.told import listed
 from edgemem.results import Entity, Message, Scope
 from edgemem.stages.generation import quoted
 from edgemem.store import NewRelation

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgemem.language import LAST, place_asked
-from edgemem.pipeline.replies import joined, parts
+from edgemem.pipeline.passages import joined, parts
 
 TRIP = """Three days, then:
 

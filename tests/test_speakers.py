@@ -8,8 +8,8 @@ from memorykit import quick
 from edgemem import Chat
 from edgemem.language import says_of_self_instead, tells_of_self
 from edgemem.memory import Memory
+from edgemem.pipeline.people import kept_for
 from edgemem.pipeline.recall import overview, search, told_of
-from edgemem.pipeline.speakers import kept_for
 from edgemem.results import Scope
 from edgemem.stages.generation import NEAREST, NOTHING_FOUND
 

@@ -3,7 +3,7 @@
 What to cook for somebody depends on their allergy, though "coeliac" and "a quiche" have little in
 common. A model below some billions of parameters overlooks it among other notes, unless its answer
 begins with it. A logistic regression weighs how near a sentence is to the request, the words that
-they share, how likely the sentence tells something lasting of each kind (lasting.py), and for a
+they share, how likely the sentence tells something lasting of each kind (people.py), and for a
 constraint also how near it is. `python -m bench.fit_bearing` fits its weights, for one embedder;
 with any other no sentence is found.
 
@@ -22,9 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem import language
-from edgemem.pipeline import photos
-from edgemem.pipeline.lasting import KINDS, lasting, lasting_logits
-from edgemem.pipeline.passages import near_lines
+from edgemem.pipeline.passages import known_of, near_lines
+from edgemem.pipeline.people import KINDS, lasting, lasting_logits
 from edgemem.pipeline.recall import (
     NEAR_BEST,
     evidence_of,
@@ -112,7 +111,7 @@ def _is_own(hit: Hit) -> bool:
 def _bears(memory: Memory, asked: Sequence[str], hit: Hit) -> bool:
     """Whether a hit is neither an image nor its caption, or has a word of a task and a score."""
     if hit.kind == "image":
-        told = photos.known_of(hit)
+        told = known_of(hit)
     elif hit.kind == "turn" and _is_caption(memory, hit):
         told = hit.memory
     else:

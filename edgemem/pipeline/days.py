@@ -57,8 +57,8 @@ from edgemem.language import (
     subjects,
     told_days,
 )
+from edgemem.pipeline.passages import headed, lines_of
 from edgemem.pipeline.people import counted, rarest
-from edgemem.pipeline.photos import headed, lines_of
 from edgemem.pipeline.recall import evidence_of
 from edgemem.results import Evidence, Hit, Scope, at_day, local_time
 from edgemem.runtime.embedder import Embedder

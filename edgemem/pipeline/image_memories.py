@@ -29,7 +29,7 @@ from edgemem.images import LONGEST, Ocr
 from edgemem.inputs import NO_WORDS
 from edgemem.language import content_words, day_text, share
 from edgemem.pipeline.ingest import Draft, Outdated, retried_if_outdated, text_update
-from edgemem.pipeline.photos import BARE, TEXT_IN_IT
+from edgemem.pipeline.passages import BARE, TEXT_IN_IT
 from edgemem.results import (
     AddResults,
     Hit,

@@ -1,9 +1,13 @@
-"""All that was told of somebody, and what of it matters.
+"""Of all that was told: whose "I" may answer, what lasts, and what matters of somebody.
 
-In the store of years hundreds of memories have the name that "Who is Ana?" asks for, and most are
-remarks made again and again. So the store is asked for all, and those with rare words are kept.
+- In a chat of several people a question about the user is not answered with what another tells of
+  themselves, and one about Ruth not with what the user or a third person does. Whoever a question
+  names may always answer it. Where no turn is the user's, nothing is left out.
+- In the store of years hundreds of memories have the name that "Who is Ana?" asks for, and most are
+  remarks made again and again. So the store is asked for all, and those with rare words are kept.
+- What lasts is what somebody must avoid, who is who, how somebody lives.
 
-Knows a Memory's store and words; no prompt, no score of a search.
+Knows a Memory's store, index and words, and fitted weights; no prompt, no score of a search.
 """
 
 from __future__ import annotations
@@ -11,21 +15,98 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from math import log
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
-from edgemem.language import is_of_speaker, of_others, subjects
-from edgemem.results import Evidence, Hit, MemoryItem, Scope
-from edgemem.store.speakers import said_by
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemem import language
+from edgemem.pipeline.ingest import nearest
+from edgemem.results import Evidence, Hit, MemoryItem, Query, Scope
+from edgemem.runtime.embedder import Embedder
+from edgemem.runtime.onnxfile import expert
+from edgemem.store import StoredTurn
+from edgemem.store.speakers import said_by, user_tells
 from edgemem.store.store import told_texts
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["all_told", "counted", "rare_hits", "rarest"]
+__all__ = ["KINDS", "LIKELY", "Keep", "all_told", "counted", "kept_for", "lasting"]
+__all__ += ["lasting_logits", "rare_hits", "rarest"]
 
+Keep = Callable[[Sequence[Hit]], list[Hit]]
+"""Returns the hits that may be evidence, in their order."""
+Kind = Literal["constraint", "person", "circumstance"]
+"""constraint: an allergy, an illness, a diet, a fear. person: who somebody is to the user, a name,
+an animal. circumstance: work, home, age, tastes, a routine."""
+KINDS: tuple[Kind, ...] = get_args(Kind)
+LIKELY = 0.5
+"""The probability from which a memory counts as one of a kind."""
+
+_MOST = 16  # memories of a kind
 _RAREST = 2  # words of a text that say how rare it is
 _OF_THE_RAREST = 0.75  # of the rarest text's rarity, in logarithms
 _AGAIN = 8  # texts with the rarest words of one; from there on it is a remark made again and again
+
+
+def kept_for(memory: Memory, scope: Scope, question: str) -> Keep:
+    """The hits without those that tell of another what a question asks of the user or of one whom
+    it names. A fact goes with the turns that it was taken from, if all of them go."""
+    of_asker, asked = language.asks_of_asker(question), {*language.content_words(question)}
+
+    def is_named(turn: StoredTurn) -> bool:
+        return not asked.isdisjoint(language.content_words(turn.name or ""))
+
+    def is_out(turn: StoredTurn, named: Iterable[Sequence[str]]) -> bool:
+        if is_named(turn) or (turn.role == "assistant" and turn.name is None):
+            return False
+        if of_asker:
+            return turn.name is not None and language.tells_of_self(turn.content, question)
+        return any(language.says_of_self_instead(turn.content, question, name) for name in named)
+
+    def kept(hits: Sequence[Hit]) -> list[Hit]:
+        turns = memory.store.turns([id for hit in hits for id in hit.sources])
+        named = [
+            language.content_words(turn.name or "") for turn in turns.values() if is_named(turn)
+        ]
+        out = {turn.id for turn in turns.values() if is_out(turn, named)}
+        if not out or not user_tells(memory.store, scope):
+            return [*hits]
+        return [hit for hit in hits if not hit.sources or not out.issuperset(hit.sources)]
+
+    return kept
+
+
+def lasting(memory: Memory, scope: Scope, kind: Kind, *, most: int = _MOST) -> list[Hit]:
+    """The memories that most likely tell something lasting of a kind, the likeliest first.
+
+    For each kind a logistic regression over the embedding says how probable that is. Its weights
+    are a direction, so the index finds these memories as it finds the nearest ones to a query.
+    Their score is 0. `python -m bench.fit_lasting` fits the weights for one embedder; with any
+    other there are no hits.
+    """
+    weights = expert("lasting")
+    if memory.embedder.model_id != str(weights["embedder"]):
+        return []
+    column = KINDS.index(kind)
+    vector, bias = weights["vector"][:, column], float(weights["bias"][column])
+    length = float(np.linalg.norm(vector))
+    least = (log(LIKELY / (1 - LIKELY)) - bias) / length  # cosine to the direction
+    found = nearest(memory, Query(kind, scope, top_k=most), vector / length)
+    return [Hit.of(item, 0.0) for item, cosine in found if cosine >= least]
+
+
+def lasting_logits(embedder: Embedder, vectors: NDArray[np.float32]) -> NDArray[np.float32] | None:
+    """How likely texts tell something lasting, by their vectors (n, dim): logits (n, len(KINDS)).
+
+    None with an embedder that no weights are fitted to.
+    """
+    weights = expert("lasting")
+    if embedder.model_id != str(weights["embedder"]):
+        return None
+    logits: NDArray[np.float32] = vectors @ weights["vector"] + weights["bias"]
+    return logits
 
 
 def all_told(
@@ -47,7 +128,11 @@ def all_told(
     """
     rows = told_texts(memory.store, scope, {"turn", "fact", "image"})
     said = said_by(memory.store, scope, names)
-    told = [row for row, text, _ in rows if names(text) or (row in said and is_of_speaker(text))]
+    told = [
+        row
+        for row, text, _ in rows
+        if names(text) or (row in said and language.is_of_speaker(text))
+    ]
     items = [i for i in memory.store.by_rowids(told).values() if fits is None or fits(i)]
     turns = {id for item in items if item.kind == "turn" for id in item.sources}
     kept = [i for i in items if i.kind != "fact" or _is_edited(i) or not _is_told_by(turns, i)]
@@ -61,7 +146,7 @@ def all_told(
         by = next((speakers[id].name for id in item.sources if id in speakers), None)
         return f"{by}: {item.memory}" if by else item.memory
 
-    others = of_others(question, [with_name(item) for item in by_text.values()])
+    others = language.of_others(question, [with_name(item) for item in by_text.values()])
     theirs = [text for text, other in zip(by_text, others, strict=True) if not other]
     texts = [text for _, text, _ in rows]
     of_them = [text for text in theirs if names(text)]
@@ -105,12 +190,12 @@ def rarest(
     """
     if len(texts) <= least:
         return [*texts]
-    if not (said := [subjects(text) for text in told]):
+    if not (said := [language.subjects(text) for text in told]):
         return [*texts[:most]]
     n_with = Counter(word for of_one in said for word in of_one)
 
     def rarity(text: str) -> float:
-        times = sorted(max(1, n_with[word]) for word in subjects(text))[:_RAREST]
+        times = sorted(max(1, n_with[word]) for word in language.subjects(text))[:_RAREST]
         return sum(log(len(said) / n) for n in times) / max(1, len(times))
 
     rarities = {text: rarity(text) for text in texts}

@@ -10,7 +10,7 @@ of the model (runtime/experts.py) decide how:
   dated notes. Below HEEDS_PARAMS the bundled model acknowledges a message that only tells, unless a
   client gave instructions or options to a model that is not small.
 - What is on some days is listed (days.py); a length of time, an order or an age is computed from
-  the days that were told (intervals.py).
+  the days that were told (told.py).
 - Below HEEDS_PARAMS an overview quotes the user. A model that has no expert and follows no
   instructions also quotes what bears on a task.
 - A model that sees is shown the images that a question is about.
@@ -31,12 +31,19 @@ from edgemem.errors import ModelError
 from edgemem.pipeline import image_memories, recall
 from edgemem.pipeline.bearing import bearing, foremost
 from edgemem.pipeline.days import Asked, agenda, days_asked, tells_of, with_days
-from edgemem.pipeline.intervals import aged, compared, telling_age
 from edgemem.pipeline.parts import engine_for
-from edgemem.pipeline.photos import known_of
-from edgemem.pipeline.speakers import kept_for
+from edgemem.pipeline.passages import known_of
+from edgemem.pipeline.people import kept_for
+from edgemem.pipeline.told import (
+    aged,
+    compared,
+    listed,
+    of_photo,
+    refusal_of,
+    telling_age,
+    told_whole,
+)
 from edgemem.pipeline.turn import Conversation
-from edgemem.pipeline.whole import listed, of_photo, refusal_of, told_whole
 from edgemem.results import Evidence, Hit, Message, SearchResults
 from edgemem.runtime.engine import Engine, Stream
 from edgemem.runtime.experts import reader_of

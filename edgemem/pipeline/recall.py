@@ -18,11 +18,8 @@ from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from edgemem import language
-from edgemem.pipeline import photos
-from edgemem.pipeline.lasting import KINDS, lasting
-from edgemem.pipeline.passages import nearest_sentences, shortened
-from edgemem.pipeline.people import all_told, counted, rare_hits
-from edgemem.pipeline.speakers import Keep
+from edgemem.pipeline.passages import BARE, known_of, nearest_sentences, one_line, shortened
+from edgemem.pipeline.people import KINDS, Keep, all_told, counted, lasting, rare_hits
 from edgemem.results import (
     ASSISTANT,
     Evidence,
@@ -93,7 +90,7 @@ def search(
     turns before the message; what fits their beginnings and the message together is found, too, but
     not these turns. Of memories with the same text one is given: one of the year that the text
     names, else the one told nearest to the time that it asks about, else the newest. keep: which of
-    the hits may be evidence (speakers.py).
+    the hits may be evidence (people.py).
     """
     query = _as_searched(text)
     at = said_at and asked_at(text, said_at)
@@ -286,9 +283,7 @@ def _calls_off(hit: Hit, plan: Evidence) -> bool:
 def near_misses(memory: Memory, question: str, hits: Sequence[Hit]) -> tuple[Evidence, ...]:
     """The quotations below a refusal: those of the `quotes` that share a word with the question."""
     asked = language.content_words(question)
-    found = [
-        (e, photos.known_of(e.photo) if e.photo else e.text) for e in quotes(memory, question, hits)
-    ]
+    found = [(e, known_of(e.photo) if e.photo else e.text) for e in quotes(memory, question, hits)]
     return tuple(evidence for evidence, told in found if shares(asked, told))
 
 
@@ -553,7 +548,7 @@ def evidence_of(
         over = {**over, turn: (*over.get(turn, ()), old)}
     found: dict[str, Evidence] = {}
     for hit in hits:
-        if hit.kind == "image" and hit.memory == photos.BARE:
+        if hit.kind == "image" and hit.memory == BARE:
             continue
         if hit.id in by_hand:
             found[hit.id] = Evidence(hit.memory, hit.updated_at, source=hit)
@@ -562,7 +557,7 @@ def evidence_of(
         said = [turns[id] for id in hit.sources if id in turns and (is_turn or id not in over)]
         # No turn says what is read in an image. Its lines stay apart once all becomes one line.
         if not is_turn and (edited or not said or hit.kind == "image"):
-            text = photos.one_line(hit.memory) if hit.kind == "image" else hit.memory
+            text = one_line(hit.memory) if hit.kind == "image" else hit.memory
             found[hit.id] = Evidence(text, hit.valid_from, source=hit)
             continue
         for turn in [known[id] for id in hit.sources if id in known] if edited else said:
