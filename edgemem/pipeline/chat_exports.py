@@ -1,7 +1,8 @@
-"""Conversations in the JSON of other chat programs, as messages that `Memory.add` takes.
+"""What other chat programs write, as messages that `Memory.add` takes.
 
-Knows the shapes of ChatGPT's, Claude's and Telegram's exports and of OpenAI's messages, which
-change when those programs do. Knows nothing of files, stores and the formats of `importers`.
+Knows the shapes of ChatGPT's, Claude's and Telegram's exports and of OpenAI's messages, and
+WhatsApp's own notices and marks in a chat's log, which change when those programs do. Knows nothing
+of files, stores and the formats of `importers`.
 
 The user's messages have the role "user" and no name, the model's have the role "assistant"; so no
 facts are taken from what a model said. People in Telegram are named, as in a chat log.
@@ -18,8 +19,8 @@ from edgemem.errors import InputError
 from edgemem.inputs import MAX_ID_CHARS, shown
 from edgemem.results import to_utc
 
-__all__ = ["ROLES", "ChatLog", "Program", "conversations", "program_of", "said_by"]
-__all__ += ["without_marks"]
+__all__ = ["ROLES", "ChatLog", "Program", "conversations", "is_notice", "program_of", "said_by"]
+__all__ += ["said_in", "visible", "without_marks"]
 
 Program = Literal["chatgpt", "claude", "telegram", "openai"]
 _ASSISTANTS = {"assistant", "ai", "bot", "model"}
@@ -249,3 +250,89 @@ _READERS: dict[str, Callable[[Any, str], Iterator[_Said]]] = {
     "telegram": _telegram,
     "openai": _openai,
 }
+
+
+# -- what WhatsApp itself says in a log ------------------------------------------------------------
+
+# The first line of a notice by WhatsApp, known by its form or by WhatsApp's words in English,
+# German, Spanish, French, Italian, Portuguese and Dutch.
+_NOTICE = re.compile(
+    r"""<(?!/?[a-z][a-z0-9]*\s*/?>)[^<>]{2,99}>  # <Media omitted>, in any language; but not <br>
+    | (?:media|image|video|audio|gif|sticker|document|photo)\ omitted
+    | (?-i:null)  # of a message that is shown once
+    | [A-Z]{3,5}-\d{8}-WA\d{4,}\.\w{2,5}\ \([^()]{2,40}\)  # IMG-….jpg (file attached)
+    | .{1,200}\.\w{2,5}\ •\ .*  # Plan.pdf • 3 pages document omitted
+    | .{1,200}\.\w{2,5}\ \((?:file\ attached|Datei\ angehängt|archivo\ adjunto|fichier\ joint
+        |file\ allegato|arquivo\ anexado|ficheiro\ anexado|bestand\ bijgevoegd)\)
+    | (?:this\ message\ was\ deleted|you\ deleted\ this\ message
+        |diese\ nachricht\ wurde\ gelöscht|du\ hast\ diese\ nachricht\ gelöscht
+        |se\ eliminó\ este\ mensaje|este\ mensaje\ fue\ eliminado|eliminaste\ este\ mensaje
+        |ce\ message\ a\ été\ supprimé|vous\ avez\ supprimé\ ce\ message
+        |questo\ messaggio\ è\ stato\ eliminato|hai\ eliminato\ questo\ messaggio
+        |(?:essa|esta)\ mensagem\ foi\ apagada|você\ apagou\ esta\ mensagem
+        |dit\ bericht\ is\ verwijderd|u\ hebt\ dit\ bericht\ verwijderd
+        |missed\ (?:group\ )?(?:voice|video)\ call|verpasster\ (?:sprach|video)anruf
+        |(?:llamada|videollamada)\ perdida|appel\ (?:vocal|vidéo)\ manqué
+        |(?:chiamata|videochiamata)\ persa|(?:chamada|ligação)\ de\ (?:voz|vídeo)\ perdida
+        |gemiste\ (?:spraak|video)oproep)\.?
+    | (?:messages\ and\ calls\ are\ end-to-end\ encrypted
+        |nachrichten\ und\ anrufe\ sind\ ende-zu-ende-verschlüsselt
+        |los\ mensajes\ y\ las\ llamadas\ están\ cifrados\ de\ extremo\ a\ extremo
+        |les\ messages\ et\ les\ appels\ sont\ chiffrés\ de\ bout\ en\ bout
+        |i\ messaggi\ e\ le\ chiamate\ sono\ crittografati\ end-to-end
+        |as\ mensagens\ e\ (?:as\ )?(?:chamadas|ligações)\ são\ protegidas
+        |berichten\ en\ gesprekken\ zijn\ end-to-end\ versleuteld)\b.*
+    | this\ message\ was\ deleted\ by\ admin\b.{0,99}
+    | you\ deleted\ this\ message\ as\ admin
+    | diese\ nachricht\ wurde\ von\ admin\ .{1,99}\ gelöscht\.?
+    | waiting\ for\ this\ message(?:\.\ this\ may\ take\ a\ while)?\.?
+    | warten?\ auf\ diese\ nachricht
+        (?:\.\ (?:dies|das)\ kann\ (?:etwas|einen\ moment|eine\ weile)\ dauern)?\.?""",
+    re.X | re.I,
+)
+# A name is cut at a colon within quotation marks in `Ruth created group "Brandts: family"`.
+_OPENED = re.compile(r"""(?P<before>.*)\ (?:"|“|„|«\ ?)[^"“”„«»]+""", re.X)
+_CLOSED = re.compile(r"""[^"“”„«»]*["”“»](?P<after>.*)""")
+_ABOUT_GROUP = re.compile(
+    r"""\b(?:created|changed|erstellt|geändert|creó|creaste|cambió|cambiaste|créé|modifié
+    |changé|creato|modificato|cambiato|criou|mudou|alterou|gemaakt|aangemaakt|gewijzigd)\b""",
+    re.X | re.I,
+)
+_EDITED = re.compile(
+    r"<(?=[^<>]*\b(?:message|nachricht|mensaje|messaggio|mensagem|bericht)\b)"
+    r"[^<>]*\b(?:edited|bearbeitet|editó|editad[oa]|modificato|modifié|bewerkt)\b[^<>]*>",
+    re.I,
+)
+_MARK = "\u200e"
+"""iOS puts it before what WhatsApp itself says: `Name: <mark>image omitted`."""
+_OTHER_MARKS = re.compile(rf"(?<!: ){_MARK}(?!<)")
+_INVISIBLE = dict.fromkeys(map(ord, "\u200f\u202a\u202c\ufeff")) | {0x202F: " ", 0xA0: " "}
+
+
+def visible(text: str) -> str:
+    """A log without the invisible characters that stand for nothing."""
+    return _OTHER_MARKS.sub("", text.translate(_INVISIBLE))
+
+
+def said_in(lines: Sequence[str]) -> str:
+    """The text of a message without WhatsApp's notices; "" if nothing is left.
+
+    The notice of a photo is the first line; the photo's caption follows in other lines.
+    """
+    first, rest = lines[0], "\n".join(lines[1:])
+    notice = first.startswith(_MARK) or _NOTICE.fullmatch(first.strip())
+    text = (rest if notice else f"{first}\n{rest}").strip()
+    before, bracket, last = text.rpartition("<")  # "… <This message was edited>", or a file of iOS
+    marked = before.endswith(_MARK) and last.endswith(">")
+    if len(last) < 100 and (marked or _EDITED.fullmatch(bracket + last)):
+        text = before
+    return text.replace(_MARK, "").strip()
+
+
+def is_notice(name: str, text: str) -> bool:
+    """Whether a name and a text are a notice of what was done to a group."""
+    opened, closed = _OPENED.fullmatch(name), _CLOSED.fullmatch(text)
+    if not (opened and closed):
+        return False
+    last = closed["after"].split()[-1:]  # the verb, in German and Dutch
+    return _ABOUT_GROUP.search(" ".join([opened["before"], *last])) is not None

@@ -29,11 +29,13 @@ from edgemem.pipeline.chat_exports import (
     ChatLog,
     Program,
     conversations,
+    is_notice,
     program_of,
     said_by,
+    said_in,
+    visible,
     without_marks,
 )
-from edgemem.pipeline.notices import is_notice, plain, written
 from edgemem.results import to_utc
 
 __all__ = ["BATCH_TURNS", "FORMS", "IMPORT_ID", "SHARES", "Demo", "Format", "batches"]
@@ -413,7 +415,7 @@ def read_chat_log(path: str | Path, *, sure: bool = False) -> ChatLog:
     Raises InputError on a file without any head; unless sure, also on one that is rather a letter
     or a note.
     """
-    lines = plain(_read_text(path)).splitlines()
+    lines = visible(_read_text(path)).splitlines()
     heads = [_DATED.fullmatch(line) for line in lines]
     named_heads = (head for head in heads if head and _NAMED.fullmatch(head["rest"]))
     form = next(map(_form, named_heads), None)
@@ -433,7 +435,7 @@ def read_chat_log(path: str | Path, *, sure: bool = False) -> ChatLog:
             stray += 1
     messages = []
     for entry in entries:
-        if entry.name is None or is_notice(entry.name, text := written(entry.lines)):
+        if entry.name is None or is_notice(entry.name, text := said_in(entry.lines)):
             continue
         if text := without_marks(text):
             messages.append(said_by(entry.name, text, entry.time))
