@@ -31,7 +31,8 @@ from corpus import annotated, readers
 from corpus.annotated import Labelled
 from edgemem.config import load_settings
 from edgemem.runtime.embedder import Embedder
-from edgemem.stages.intent import BUCKETS, CLASSES, REMARK, TASKS, Want, Weights, decided, features
+from edgemem.runtime.onnxfile import Expert
+from edgemem.stages.intent import BUCKETS, CLASSES, REMARK, TASKS, Want, decided, features
 
 CHATS, CONVERSATIONS = report.MODELS / "chats", report.MODELS / "conversations"
 WEIGHTS = report.DATA / "intent.npz"
@@ -88,7 +89,7 @@ class Examples:
         self.tells = np.array([m.tells for m in labelled])
 
 
-def fit(made: Examples, rows: Sequence[int], embedder: str) -> Weights:
+def fit(made: Examples, rows: Sequence[int]) -> dict[str, FloatArray]:
     """The weights by AdamW on the rows given."""
     import torch
 
@@ -112,21 +113,20 @@ def fit(made: Examples, rows: Sequence[int], embedder: str) -> Weights:
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-    return Weights(
-        of_vector.weight.detach().numpy().T,
-        of_words.weight.detach().numpy().T,
-        of_vector.bias.detach().numpy(),
-        embedder,
-    )
+    return {
+        "vector": of_vector.weight.detach().numpy().T,
+        "words": of_words.weight.detach().numpy().T,
+        "bias": of_vector.bias.detach().numpy(),
+    }
 
 
-def logits_of(made: Examples, weights: Weights, *, vectors: bool = True) -> FloatArray:
+def logits_of(made: Examples, weights: Expert, *, vectors: bool = True) -> FloatArray:
     """(n, len(CLASSES) + 1), the last of telling. vectors: False reads the words alone."""
-    words = made.words @ weights.words + weights.bias
-    return words + made.vectors @ weights.vector if vectors else words
+    words = made.words @ weights["words"] + weights["bias"]
+    return words + made.vectors @ weights["vector"] if vectors else words
 
 
-def left_out(made: Examples, embedder: str) -> dict[str, Any]:
+def left_out(made: Examples) -> dict[str, Any]:
     """Figures on the groups that each fold leaves out of its fit."""
     groups = sorted({m.group for m in made.labelled})
     random.Random(0).shuffle(groups)
@@ -135,7 +135,7 @@ def left_out(made: Examples, embedder: str) -> dict[str, Any]:
     logits = np.zeros((len(folds), len(CLASSES) + 1), np.float32)
     words_only = np.zeros_like(logits)
     for i in report.track(range(FOLDS), "folds"):
-        weights = fit(made, np.flatnonzero(folds != i).tolist(), embedder)
+        weights = fit(made, np.flatnonzero(folds != i).tolist())
         rows = folds == i
         logits[rows] = logits_of(made, weights)[rows]
         words_only[rows] = logits_of(made, weights, vectors=False)[rows]
@@ -176,11 +176,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     labelled += rng.sample(told, EXTRA)
     bared = list(annotated.bare([*labelled, *asking]))
     made = Examples(bared, embedder)
-    result: dict[str, Any] = {"left_out": left_out(made, embedder.model_id)}
-    weights = fit(made, range(len(bared)), embedder.model_id)
-    of_telling = fit(made, range(len(labelled)), embedder.model_id)
-    for name in ("vector", "words", "bias"):
-        getattr(weights, name)[..., -1] = getattr(of_telling, name)[..., -1]
+    result: dict[str, Any] = {"left_out": left_out(made)}
+    weights = fit(made, range(len(bared)))
+    of_telling = fit(made, range(len(labelled)))
+    for name, array in weights.items():
+        array[..., -1] = of_telling[name][..., -1]
 
     unseen = [m for path in held for m in telling(path)]
     unseen += list(annotated.bare(unseen))
@@ -199,13 +199,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     result["dev_questions"] = [int(right.sum()), len(right)]
     report.write(given.json, result, [])
     if given.write:
-        np.savez_compressed(
-            WEIGHTS,
-            vector=weights.vector.astype(np.float16),
-            words=weights.words.astype(np.float16),
-            bias=weights.bias.astype(np.float16),
-            embedder=np.array(weights.embedder),
-        )
+        saved = {name: array.astype(np.float16) for name, array in weights.items()}
+        np.savez_compressed(WEIGHTS, embedder=np.array(embedder.model_id), **saved)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from edgemem.errors import InputError, ModelError
 from edgemem.language import is_not_to_be_kept
 from edgemem.memory import Memory
 from edgemem.results import Scope
+from edgemem.runtime import onnxfile
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 from edgemem.stages.generation import (
@@ -43,9 +44,6 @@ from edgemem.stages.intent import (
     expert_target,
     features,
     intent,
-)
-from edgemem.stages.intent import (
-    shipped as shipped_weights,
 )
 from edgemem.stages.reply import NOTED
 
@@ -314,9 +312,9 @@ def test_only_the_end_of_a_long_message_is_read(embedder: Embedder) -> None:
 
 
 def test_the_weights_have_a_column_for_each_want_and_one_for_telling() -> None:
-    weights = shipped_weights()
+    weights = onnxfile.expert("intent")
     columns = len(CLASSES) + 1
-    assert weights.words.shape == (BUCKETS, columns) and weights.bias.shape == (columns,)
+    assert weights["words"].shape == (BUCKETS, columns) and weights["bias"].shape == (columns,)
 
 
 def test_an_expert_reads_the_end_of_a_long_message_and_what_was_said_before() -> None:

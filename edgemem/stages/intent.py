@@ -13,8 +13,6 @@ import re
 import zlib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
-from functools import cache
-from importlib.resources import files
 from math import exp
 from typing import Literal, get_args
 
@@ -26,10 +24,11 @@ from edgemem.errors import ModelError
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.encoder import softmax
 from edgemem.runtime.engine import Engine
+from edgemem.runtime.onnxfile import expert
 
-__all__ = ["BUCKETS", "CLASSES", "REMARK", "STAGE", "TASKS", "TELLS", "Intent", "Want", "Weights"]
+__all__ = ["BUCKETS", "CLASSES", "REMARK", "STAGE", "TASKS", "TELLS", "Intent", "Want"]
 __all__ += ["as_meant", "decided", "expert_prompt", "expert_target", "features", "intent"]
-__all__ += ["as_change", "may_tell", "of_somebody", "only_asks", "shipped"]
+__all__ += ["as_change", "may_tell", "of_somebody", "only_asks"]
 
 STAGE: Literal["intent"] = "intent"
 
@@ -120,28 +119,6 @@ class Intent:
     tells: bool
     refers: bool = field(default=False, compare=False)
     doubtful: bool = field(default=False, compare=False)
-
-
-@dataclass(frozen=True, eq=False)
-class Weights:
-    """The regression. vector: (dim, n); words: (BUCKETS, n); bias: (n,), all float32.
-
-    The columns give the logits of CLASSES, and the last one the logit of telling. embedder: id of
-    the model whose embeddings `vector` is fitted to.
-    """
-
-    vector: FloatArray
-    words: FloatArray
-    bias: FloatArray
-    embedder: str
-
-
-@cache
-def shipped() -> Weights:
-    """The weights of the package."""
-    with (files("edgemem") / "data" / "intent.npz").open("rb") as file, np.load(file) as saved:
-        vector, words, bias = (saved[n].astype(np.float32) for n in ("vector", "words", "bias"))
-        return Weights(vector, words, bias, str(saved["embedder"]))
 
 
 def intent(
@@ -330,12 +307,12 @@ def decided(
 
 def _logits(embedder: Embedder, text: str) -> FloatArray:
     """A message's logits, as `decided` reads them. If the embedder is not that of the weights, the
-    words alone decide."""
-    weights, text = shipped(), language.plain(text)
+    words alone decide. Weights: vector (dim, n), words (BUCKETS, n), bias (n,)."""
+    w, text = expert("intent"), language.plain(text)
     buckets, values = features(text)
-    logits = weights.bias + values @ weights.words[buckets]
-    if embedder.model_id == weights.embedder:
-        logits = logits + embedder.embed_query(text[-_LAST_CHARS:]) @ weights.vector
+    logits = w["bias"] + values @ w["words"][buckets]
+    if embedder.model_id == str(w["embedder"]):
+        logits = logits + embedder.embed_query(text[-_LAST_CHARS:]) @ w["vector"]
     return logits
 
 
