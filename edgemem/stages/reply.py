@@ -145,23 +145,32 @@ def _no_copy(
 ) -> Generator[str, None, Generation | None]:
     text, how = turns[-2].content, turns[-1]
     answer = converse(engine, _EDIT_SYSTEM, turns, options, stage="edit")
-    held, same = "", True
     try:
-        for piece in answer:
-            held += piece
-            same = same and _begins(held, text)
-            if not same:
-                yield held
-                held = ""
+        held = yield from _held_back(answer, lambda said: _begins(said, text))
     finally:
         answer.close()
-    if not (same and is_same_text(held, text)):
-        yield held
+    if held is None or not is_same_text(held, text):
+        yield held or ""
         return answer.result
     asked = _EDIT_AGAIN.format(how=how.content.rstrip(" ."), text=text)
     again = converse(engine, _EDIT_SYSTEM, [replace(how, content=asked)], options, stage="edit")
     yield from again  # closing this closes it
     return again.result
+
+
+def _held_back(
+    pieces: Iterable[str], begins: Callable[[str], bool]
+) -> Generator[str, None, str | None]:
+    """The pieces of an answer from where `begins` is no longer true of all that was said; until
+    then they are held back. Returns what is held at the end, None if nothing is."""
+    held = ""
+    for piece in (each := iter(pieces)):
+        held += piece
+        if not begins(held):
+            yield held
+            yield from each
+            return None
+    return held
 
 
 def _begins(answer: str, text: str) -> bool:
@@ -250,14 +259,10 @@ def without_echo(answer: Stream, question: str, instead: Callable[[], str]) -> S
 
 
 def _no_echo(answer: Stream, question: str, instead: Callable[[], str]) -> Iterator[str]:
-    asked, held, said = language.to_listener(question), "", ""
-    for piece in answer:
-        said += piece
-        held += piece
-        if not asked.startswith(language.to_listener(said)):
-            yield held
-            held, asked = "", ""
-    yield (instead() if asked and language.to_listener(said) == asked else "") or held
+    asked = language.to_listener(question)
+    held = yield from _held_back(answer, lambda said: asked.startswith(language.to_listener(said)))
+    if held is not None:
+        yield (instead() if asked and language.to_listener(held) == asked else "") or held
 
 
 def _with_right_weekdays(answer: Stream) -> Iterator[str]:
@@ -307,13 +312,9 @@ def fulfil(engine: Engine, text: str, turns: Sequence[Message], instead: str = N
 
 def _never_noted(reply: Stream, instead: str) -> Iterator[str]:
     """The pieces of a reply; a beginning of NOTED is held back until the reply differs from it."""
-    said = ""
-    for piece in reply:
-        before, said = said, said + piece
-        if not NOTED.startswith(said.strip()):
-            yield piece if not NOTED.startswith(before.strip()) else said
-    if NOTED.startswith(said.strip()):
-        yield said if said.strip() not in ("", NOTED) else instead
+    held = yield from _held_back(reply, lambda said: NOTED.startswith(said.strip()))
+    if held is not None:
+        yield held if held.strip() not in ("", NOTED) else instead
 
 
 def acknowledge(engine: Engine, text: str, *, kept: bool = True) -> Stream:

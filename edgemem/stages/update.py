@@ -48,7 +48,8 @@ HINTED = 0.1  # how probable a DELETE must be without the clause that tells who 
 REPEATED = 0.95  # how probable its NONE must be, which drops the fact (bench/LOG.md, 2026-11-29)
 _SHOWN = 4  # most memories that a fact is compared with, nearest first
 
-_Judge = Callable[[str, str], Event]  # (memory, fact) -> event
+_Judge = Callable[..., Event]
+"""(memory, fact, hint=False) -> event. hint: DELETE of whatever might end the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,21 +87,13 @@ def decide(
     it may end one; none given means that all may. A fact that the rules do not decide is added if
     there is neither an expert nor an encoder, or if the fact and the memory do not fit the window.
     """
-    judge, hints = _judges(engine, encoder)
-    ending = may_end or [True] * len(facts)
-    each = zip(facts, candidates, ending, strict=True)
-    return [_decided(judge, hints, fact, near, ends) for fact, near, ends in each]
-
-
-def _judges(
-    engine: Engine | None, encoder: Encoder | None
-) -> tuple[_Judge, _Judge] | tuple[None, None]:
-    """Who decides, and who says DELETE of whatever might end a memory."""
+    judge: _Judge | None = None
     if engine is not None and engine.expert("update"):
-        return partial(_ask_engine, engine, SURE), partial(_ask_engine, engine, HINTED)
-    if encoder is not None:
-        return partial(_ask_encoder, encoder, READ_SURE), partial(_ask_encoder, encoder, HINTED)
-    return None, None
+        judge = partial(_ask_engine, engine)
+    elif encoder is not None:
+        judge = partial(_ask_encoder, encoder)
+    each = zip(facts, candidates, may_end or [True] * len(facts), strict=True)
+    return [_decided(judge, fact, near, ends) for fact, near, ends in each]
 
 
 def expert_prompt(fact: str, memory: str) -> str:
@@ -114,13 +107,7 @@ def expert_target(event: Event) -> str:
     return json.dumps({"event": event})
 
 
-def _decided(
-    judge: _Judge | None,
-    hints: _Judge | None,
-    fact: str,
-    candidates: Sequence[Candidate],
-    may_end: bool,
-) -> Op:
+def _decided(judge: _Judge | None, fact: str, candidates: Sequence[Candidate], may_end: bool) -> Op:
     """One fact's operation: NONE if a memory has the same words, else what the judge decides.
 
     The judge compares the fact with one memory after the other. Its first event counts that is not
@@ -135,13 +122,13 @@ def _decided(
     olds = [(c, Statement.of(c.text)) for c in near if c.similarity >= COMPARED]
     about = [(c, old) for c, old in olds if new.speaks_of(old.person) or old.speaks_of(new.person)]
     compared = about[:_SHOWN]
-    if judge is None or hints is None or not compared:
+    if judge is None or not compared:
         return Op("ADD", None, "rule")
     told = without_source(fact)
     for candidate, old in compared:
         event = judge(candidate.text, fact)
         if event == "DELETE" and not (
-            may_end and (told == fact or hints(candidate.text, told) == "DELETE")
+            may_end and (told == fact or judge(candidate.text, told, hint=True) == "DELETE")
         ):
             continue
         if event != "ADD" and _is_permitted(event, old, new):
@@ -158,13 +145,12 @@ def _is_permitted(event: Event, old: Statement, new: Statement) -> bool:
     return event != "DELETE" or new.may_end(old)
 
 
-def _ask_engine(engine: Engine, sure: float, memory: str, fact: str) -> Event:
+def _ask_engine(engine: Engine, memory: str, fact: str, *, hint: bool = False) -> Event:
     """The language model's event; ADD if the two texts do not fit its window.
 
-    sure: how probable a DELETE must be. The prompt ends with the answer up to the event, so
-    that one token is decoded and not the whole answer.
+    The prompt ends with the answer up to the event, so that one token is decoded.
     """
-    prompt = expert_prompt(fact, memory) + _TO_EVENT
+    prompt, sure = expert_prompt(fact, memory) + _TO_EVENT, HINTED if hint else SURE
     try:
         answer = engine.generate(prompt, max_tokens=1, fork=("DELETE", "ADD", sure), stage="update")
     except ContextOverflow:
@@ -173,15 +159,15 @@ def _ask_engine(engine: Engine, sure: float, memory: str, fact: str) -> Event:
     return next((e for e in EVENTS if e.startswith(begun)), "ADD")
 
 
-def _ask_encoder(encoder: Encoder, sure: float, memory: str, fact: str) -> Event:
-    """DELETE if that is so probable, else the encoder's likeliest event; ADD if that is not sure
-    enough."""
+def _ask_encoder(encoder: Encoder, memory: str, fact: str, *, hint: bool = False) -> Event:
+    """DELETE if that is probable enough, else the encoder's likeliest event; ADD if that is not
+    sure enough."""
     p = probabilities(encoder, memory, fact)
-    if p["DELETE"] >= sure:
+    least = {"DELETE": HINTED if hint else READ_SURE, "NONE": REPEATED}
+    if p["DELETE"] >= least["DELETE"]:
         return "DELETE"
     event = max(EVENTS, key=lambda e: p[e])
-    least = {"DELETE": sure, "NONE": REPEATED}.get(event, 0.0)
-    return event if p[event] >= least else "ADD"
+    return event if p[event] >= least.get(event, 0.0) else "ADD"
 
 
 def probabilities(encoder: Encoder, memory: str, fact: str) -> dict[Event, float]:
