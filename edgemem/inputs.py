@@ -19,30 +19,10 @@ from typing import Any, Literal, TypeVar
 from edgemem.errors import InputError
 from edgemem.results import ImagePart, Message, Scope, to_utc, utc_now
 
-__all__ = [
-    "MAX_COUNT",
-    "MAX_ID_CHARS",
-    "NO_WORDS",
-    "THOUGHT_TAGS",
-    "count_of",
-    "holding",
-    "holds_nul",
-    "id_of",
-    "ids_of",
-    "image_part",
-    "infer_of",
-    "messages_of",
-    "metadata_of",
-    "of_type",
-    "scope_of",
-    "shown",
-    "spaced",
-    "text_of",
-    "threshold_of",
-    "time_of",
-    "utf8",
-    "without_thoughts",
-]
+__all__ = ["MAX_COUNT", "MAX_ID_CHARS", "NO_WORDS", "THOUGHT_TAGS", "count_of", "holding"]
+__all__ += ["holds_nul", "id_of", "ids_of", "image_part", "infer_of", "messages_of", "metadata_of"]
+__all__ += ["of_type", "scope_of", "shown", "spaced", "text_of", "threshold_of", "time_of", "utf8"]
+__all__ += ["without_thoughts"]
 
 Value = TypeVar("Value")
 MAX_TEXT_CHARS = 1_048_576

@@ -17,41 +17,11 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 if TYPE_CHECKING:
     from edgemem.store.filters import Where
 
-__all__ = [
-    "ASSISTANT",
-    "AddResults",
-    "Aligned",
-    "Change",
-    "Conflict",
-    "Edge",
-    "Entity",
-    "EntityType",
-    "Erased",
-    "Event",
-    "Evidence",
-    "Hit",
-    "Image",
-    "ImageLine",
-    "ImageMime",
-    "ImagePart",
-    "Kind",
-    "Label",
-    "MemoryItem",
-    "MemoryList",
-    "Message",
-    "Picture",
-    "Query",
-    "Relation",
-    "Relations",
-    "Scope",
-    "SearchResults",
-    "Subgraph",
-    "at_day",
-    "changed",
-    "local_time",
-    "to_utc",
-    "utc_now",
-]
+__all__ = ["ASSISTANT", "AddResults", "Aligned", "Change", "Conflict", "Edge", "Entity"]
+__all__ += ["EntityType", "Erased", "Event", "Evidence", "Hit", "Image", "ImageLine", "ImageMime"]
+__all__ += ["ImagePart", "Kind", "Label", "MemoryItem", "MemoryList", "Message", "Picture", "Query"]
+__all__ += ["Relation", "Relations", "Scope", "SearchResults", "Subgraph", "at_day", "changed"]
+__all__ += ["local_time", "to_utc", "utc_now"]
 
 Kind = Literal["fact", "turn", "summary", "image"]
 Event = Literal["ADD", "UPDATE", "DELETE", "NONE"]
