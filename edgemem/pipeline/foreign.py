@@ -21,9 +21,8 @@ from edgemem.errors import InputError
 from edgemem.inputs import metadata_of, scope_of, text_of, time_of
 from edgemem.pipeline.importers import parsed, read_json_lines, unreadable
 from edgemem.pipeline.ingest import imported_id
-from edgemem.pipeline.upkeep import batched, sample_of
+from edgemem.pipeline.upkeep import mapped
 from edgemem.results import Aligned, Scope, utc_now
-from edgemem.retrieval import alignment
 from edgemem.retrieval.lexical import search_text
 from edgemem.store import NewMemory
 from edgemem.store.erasures import erased_of
@@ -31,7 +30,6 @@ from edgemem.store.foreign import chroma_records
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
-    from edgemem.runtime.embedder import Embedder
 
 __all__ = ["import_foreign", "read_foreign"]
 
@@ -78,45 +76,17 @@ def import_foreign(
     ids = [item.id for item in items]
     known = {*memory.store.get(ids, include_deleted=True), *erased_of(memory.store, ids)}
     new = [item for item in {item.id: item for item in items}.values() if item.id not in known]
-    embedder = memory.embedder
-    made, mapped = _in_our_space(new, embedder, on_progress)
+    texts = [(item.id, item.search_text) for item in new]
+    held = {item.id: item.vectors for item in new if len(item.vectors)}
+    try:
+        made, n_mapped = mapped(memory.embedder, texts, held, on_progress=on_progress)
+    except InputError:
+        made, n_mapped = mapped(memory.embedder, texts, {}, on_progress=on_progress)
     for start in range(0, len(new), _ROWS):
-        batch = new[start : start + _ROWS]
         with memory._writing() as tx:
-            for item in batch:
-                tx.add_memory(replace(item, vectors=made[item.id]))
-    return Aligned(mapped, len(new) - mapped)
-
-
-def _in_our_space(
-    items: Sequence[NewMemory], embedder: Embedder, on_progress: Callable[[int, int], None] | None
-) -> tuple[dict[str, Vectors], int]:
-    """The vectors of items in the embedder's space, by id, and how many items were mapped."""
-    made: dict[str, Vectors] = {}
-    given = [item for item in items if len(item.vectors)]
-    sample = sample_of(given, embedder.dim, given[0].vectors.shape[1] if given else 0)
-    sampled = {item.id for item in sample}
-    rest = [item for item in given if item.id not in sampled]
-    plain = [item for item in items if not len(item.vectors)]
-
-    def embed(some: Sequence[NewMemory]) -> None:
-        for batch in batched(some, on_progress, done=len(made)):
-            vectors = embedder.embed_chunks([item.memory for item in batch])
-            made.update(zip([item.id for item in batch], vectors, strict=True))
-
-    embed([*sample, *plain])
-    if rest:
-        try:
-            fitted = alignment.fit(
-                np.concatenate([item.vectors for item in sample]),
-                np.stack([made[item.id].mean(axis=0) for item in sample]),
-            )
-            vectors = fitted.map(np.concatenate([item.vectors for item in rest]))
-        except InputError:
-            embed(rest)
-            return made, 0
-        made.update(zip([item.id for item in rest], vectors[:, None], strict=True))
-    return made, len(rest)
+            for item in new[start : start + _ROWS]:
+                tx.add_memory(replace(item, vectors=made[item.id, item.search_text]))
+    return Aligned(n_mapped, len(new) - n_mapped)
 
 
 # -- files and folders -----------------------------------------------------------------------

@@ -42,9 +42,8 @@ from edgemem.vault import Vault
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["SEALED", "align", "batched", "doctor", "embed_tokens", "export_jsonl"]
-__all__ += ["export_pgvector", "import_jsonl", "opened_lines", "read_relations", "reindex"]
-__all__ += ["sample_of", "vectors_of"]
+__all__ = ["SEALED", "align", "doctor", "embed_tokens", "export_jsonl", "export_pgvector"]
+__all__ += ["import_jsonl", "mapped", "opened_lines", "read_relations", "reindex", "vectors_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -60,18 +59,15 @@ _TIMES = (
 )  # fmt: skip
 
 
-def batched(
-    items: Sequence[Item], on_progress: Callable[[int, int], None] | None, done: int = 0
+def _batched(
+    items: Sequence[Item], on_progress: Callable[[int, int], None] | None
 ) -> Iterator[Sequence[Item]]:
-    """BATCH items at a time; after each batch, on_progress is called with (done, total).
-
-    done: how many other items were done before; they count in both.
-    """
+    """BATCH items at a time; after each batch, on_progress is called with (done, total)."""
     for start in range(0, len(items), BATCH):
         batch = items[start : start + BATCH]
         yield batch
         if on_progress is not None:
-            on_progress(done + start + len(batch), done + len(items))
+            on_progress(start + len(batch), len(items))
 
 
 def vectors_of(embedder: Embedder, search_texts: Iterable[str]) -> list[Vectors]:
@@ -340,16 +336,34 @@ def align(
     before = store.meta("embedder_model")
     if before in (None, embedder.model_id):
         return Aligned(0, 0)
-    items = list(store.search_texts().items())
-    sample = sample_of(items, embedder.dim, int(store.meta("embedder_dim") or 0))
-    if pairs is None and len(sample) == len(items):
-        return Aligned(0, reindex(store, embedder, on_progress))
-    held = store.vectors()
-    items = [item for item in items if item[0] in held]
-    made: dict[tuple[str, str], Vectors] = {}
+    items = [*store.search_texts().items()]
+    made, n_mapped = mapped(embedder, items, store.vectors(), pairs, on_progress)
+    total = _replace_vectors(store, embedder, made, aligned_from=before if n_mapped else None)
+    return Aligned(n_mapped, total - n_mapped)
+
+
+def mapped(
+    embedder: Embedder,
+    items: Sequence[tuple[str, str]],
+    held: Mapping[str, Vectors],
+    pairs: tuple[Vectors, Vectors] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> tuple[dict[tuple[str, str], Vectors], int]:
+    """The vectors of memories in the embedder's space, and how many memories' were mapped to it.
+
+    items: (id, search text) each. held: by id the vectors of another model, (c, d); a memory
+    without them is embedded. pairs: as for `Memory.align`; None embeds a sample for them. Raises
+    InputError if no map can be fitted.
+    """
+    given = [item for item in items if item[0] in held]
+    dim = max((vectors.shape[1] for vectors in held.values()), default=0)
+    sample = _sample(given, embedder.dim, dim) if pairs is None else []
+    without = [item for item in items if item[0] not in held]
+    made = _embedded(embedder, [*sample, *without], on_progress)
+    left = [item for item in given if item not in made]
     if pairs is None:
-        sample = [item for item in sample if item[0] in held]
-        made = _embedded(embedder, sample, on_progress)
+        if not left:
+            return made, 0
         x = np.stack([held[id].mean(axis=0) for id, _ in sample])
         pairs = x, np.stack([made[item].mean(axis=0) for item in sample])
     alignment = alignments.fit(*pairs)
@@ -358,16 +372,14 @@ def align(
             f"the second vectors of the pairs have {dim} dimensions, and the embedder "
             f"{embedder.model_id} has {embedder.dim}; give (the other's vectors, this one's)"
         )
-    left = [item for item in items if item not in made]
     if left:
-        mapped = alignment.map(np.concatenate([held[id] for id, _ in left]))
+        vectors = alignment.map(np.concatenate([held[id] for id, _ in left]))
         ends = np.cumsum([len(held[id]) for id, _ in left])
-        made.update(zip(left, np.split(mapped, ends[:-1]), strict=True))
-    total = _replace_vectors(store, embedder, made, aligned_from=before)
-    return Aligned(len(left), total - len(left))
+        made.update(zip(left, np.split(vectors, ends[:-1]), strict=True))
+    return made, len(left)
 
 
-def sample_of(items: Sequence[Item], dim: int, other_dim: int) -> list[Item]:
+def _sample(items: Sequence[Item], dim: int, other_dim: int) -> list[Item]:
     """The items to embed anew so that the others can be mapped, from all parts of the list.
 
     max(PAIRS, twice the smaller dimension) of them in order, or all if there are no more. dim,
@@ -383,7 +395,7 @@ def _embedded(
     on_progress: Callable[[int, int], None] | None = None,
 ) -> dict[tuple[str, str], Vectors]:
     made: dict[tuple[str, str], Vectors] = {}
-    for batch in batched(items, on_progress):
+    for batch in _batched(items, on_progress):
         made.update(zip(batch, vectors_of(embedder, (text for _, text in batch)), strict=True))
     return made
 
@@ -427,7 +439,7 @@ def embed_tokens(
     if embedder is None:
         return
     items = store.without_tokens(embedder.model_id, since)
-    for batch in batched(items, on_progress):
+    for batch in _batched(items, on_progress):
         made = [
             (rowid, text, embedder.embed(embedded_text(text)).tobytes()) for rowid, text in batch
         ]
@@ -449,7 +461,7 @@ def read_relations(
     """
     version = graph.version(encoder)
     facts = unread_facts(store, version, limit)
-    for batch in batched(facts, on_progress):
+    for batch in _batched(facts, on_progress):
         made = [
             (id, graph.relations(encoder, text, start, said, told_at))
             for id, text, start, said, told_at in batch
