@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from edgemem.errors import InputError
 from edgemem.results import ImagePart, Message, Scope, to_utc, utc_now
@@ -24,7 +24,6 @@ __all__ += ["holds_nul", "id_of", "ids_of", "image_part", "infer_of", "messages_
 __all__ += ["of_type", "scope_of", "shown", "spaced", "text_of", "threshold_of", "time_of", "utf8"]
 __all__ += ["without_thoughts"]
 
-Value = TypeVar("Value")
 MAX_TEXT_CHARS = 1_048_576
 MAX_METADATA_BYTES = 65_536
 MAX_ID_CHARS = 256
@@ -46,22 +45,21 @@ def text_of(value: object, what: str = "text") -> str:
     what: names the text in errors. Raises InputError on text that is blank, has a NUL or half of a
     surrogate pair, or is longer than MAX_TEXT_CHARS; TypeError on what is not a string.
     """
-    if not isinstance(value, str):
-        raise TypeError(f"the {what} must be a string, not {type(value).__name__}")
-    if not value.strip():
+    text: str = of_type(value, str, f"the {what} must be a string")
+    if not text.strip():
         raise InputError(f"the {what} is empty; give at least one character that is no space")
-    if len(value) > MAX_TEXT_CHARS:
+    if len(text) > MAX_TEXT_CHARS:
         raise InputError(
-            f"the {what} has {len(value):,} characters; at most {MAX_TEXT_CHARS:,} are allowed: "
+            f"the {what} has {len(text):,} characters; at most {MAX_TEXT_CHARS:,} are allowed: "
             + ("shorten it" if what == "query" else "store it in parts")
         )
-    if "\0" in value:
+    if "\0" in text:
         raise InputError(
-            f"the {what} has a NUL character at {value.index(chr(0))}; remove it (binary data "
+            f"the {what} has a NUL character at {text.index(chr(0))}; remove it (binary data "
             "cannot be remembered)"
         )
-    utf8(value, what)
-    return value
+    utf8(text, what)
+    return text
 
 
 def utf8(text: str, what: str = "text") -> bytes:
@@ -129,9 +127,7 @@ def metadata_of(value: Mapping[str, Any] | None) -> dict[str, Any]:
     """
     if value is None:
         return {}
-    if not isinstance(value, Mapping):
-        raise TypeError(f"metadata must be a mapping, not {type(value).__name__}")
-    given = dict(value)
+    given = dict(of_type(value, Mapping, "metadata must be a mapping"))
     found: dict[str, Any]
     try:
         text = json.dumps(given, ensure_ascii=False, allow_nan=False)
@@ -166,12 +162,11 @@ def holds_nul(value: Any) -> bool:
 
 def id_of(value: object) -> str:
     """Returns the id of a memory. Only its type is checked: the memory may not exist."""
-    if not isinstance(value, str):
-        raise TypeError(f"the id of a memory must be a string, not {type(value).__name__}")
-    return value
+    id: str = of_type(value, str, "the id of a memory must be a string")
+    return id
 
 
-def of_type(value: Value, kind: Any, what: str, hint: str = "") -> Value:
+def of_type(value: Any, kind: Any, what: str, hint: str = "") -> Any:
     """Returns a value of this type. what: says what it must be; hint: ends the error."""
     if not isinstance(value, kind):
         raise TypeError(f"{what}, not {type(value).__name__}{hint}")
@@ -287,10 +282,8 @@ def messages_of(
 def _images_of(images: Sequence[bytes | str | Path]) -> tuple[ImagePart, ...]:
     if isinstance(images, str | bytes) or not isinstance(images, Sequence):
         raise TypeError(f"images must be a list of paths or bytes, not {type(images).__name__}")
-    for image in images:
-        if not isinstance(image, str | bytes | Path):
-            raise TypeError(f"an image must be a path or bytes, not {type(image).__name__}")
-    return tuple(map(ImagePart, images))
+    what = "an image must be a path or bytes"
+    return tuple(ImagePart(of_type(image, str | bytes | Path, what)) for image in images)
 
 
 def _message(
@@ -298,8 +291,7 @@ def _message(
 ) -> tuple[Message, bool] | None:
     if isinstance(value, str):
         return Message("user", text_of(value, f"text of the {what}"), default), False
-    if not isinstance(value, Mapping):
-        raise TypeError(f"the {what} must be a string or a dict, not {type(value).__name__}")
+    of_type(value, Mapping, f"the {what} must be a string or a dict")
     unknown = sorted(set(map(str, value)) - _MESSAGE_KEYS)
     if unknown or "content" not in value:
         problem = f"has the unknown key {unknown[0]!r}" if unknown else "has no 'content'"
