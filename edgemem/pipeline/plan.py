@@ -320,8 +320,7 @@ def _as_told(talk: Conversation, request: Request, hits: SearchResults) -> Answe
     if request.wants != "recall":
         return None
     read = None if talk.engine.sees else request.sent
-    memory, scope, plain = talk.memory, talk.scope, request.plain
-    told = told_whole(memory, scope, plain, hits, read, talk.turns, most=TOLD_TURNS)
+    told = told_whole(talk, request.plain, hits, read, most=TOLD_TURNS)
     computed = _computed(talk, request, hits)
     if told is not None:
         request = request.wanting("overview")

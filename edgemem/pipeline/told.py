@@ -36,8 +36,8 @@ from edgemem.pipeline.passages import (
 )
 from edgemem.pipeline.people import KINDS, lasting
 from edgemem.pipeline.recall import FAR_FROM_BEST, evidence_of, relevant, telling, told_of, within
-from edgemem.pipeline.turn import Turn
-from edgemem.results import ASSISTANT, Evidence, Hit, Scope, SearchResults, local_time
+from edgemem.pipeline.turn import Conversation, Turn
+from edgemem.results import ASSISTANT, Evidence, Hit, Message, Scope, SearchResults, local_time
 from edgemem.stages import generation
 from edgemem.store.rows import StoredTurn
 from edgemem.store.store import told_texts
@@ -59,32 +59,26 @@ _NEARLY = 0.75  # share of the nearest sentence's nearness
 
 
 def told_whole(
-    memory: Memory,
-    scope: Scope,
-    question: str,
-    hits: SearchResults,
-    sent: Sequence[Hit] | None,
-    turns: Sequence[Turn],
-    *,
-    most: int,
+    talk: Conversation, question: str, hits: SearchResults, sent: Sequence[Hit] | None, *, most: int
 ) -> tuple[Evidence, ...] | None:
     """What answers a question as it was told: the user's first or last message or question, an
     answer of the conversation, at most `most` turns of the user or of somebody, or a photo's text;
     None if the question asks for none of it.
 
     sent: the photos that came with the question; None if the model sees, and so reads none from
-    memory. turns: of the conversation.
+    memory.
     """
+    memory, scope = talk.memory, talk.scope
     found: tuple[Evidence, ...] = ()
     if not sent:
+        said = [turn for turn in talk.turns if turn.said.role == "user"]
         if (place := language.turn_asked(question)) is not None:
-            said = [turn for turn in turns if turn.said.role == "user"]
-            return _first(memory, scope, said) if place == 0 else _last(memory, scope, said)
+            return _first(talk, said) if place == 0 else _last(talk, said)
         if (place := language.question_asked(question)) is not None:
-            asked = [turn.said for turn in turns if turn.said.role == "user" and turn.wants]
-            return tuple(Evidence(m.content, m.timestamp, "User") for m in asked[place:][:1])
+            asked = [turn.said for turn in said if turn.wants]
+            return tuple(_by_user(message) for message in asked[place:][:1])
         if (what := language.reply_asked(question)) is not None:
-            return _replied(what, turns) or None
+            return _replied(what, talk.turns) or None
         if language.asked_whom(question) == ["i"]:
             lasts = chain(*(lasting(memory, scope, kind) for kind in KINDS))
             own = [hit for hit in lasts if language.Statement.of(hit.memory).person == ("User",)]
@@ -110,25 +104,29 @@ def _replied(what: str, turns: Sequence[Turn]) -> tuple[Evidence, ...]:
     return (Evidence(found.content, found.timestamp, ASSISTANT),) if found else ()
 
 
-def _first(memory: Memory, scope: Scope, said: Sequence[Turn]) -> tuple[Evidence, ...]:
+def _by_user(said: Message | StoredTurn) -> Evidence:
+    return Evidence(said.content, said.timestamp, "User")
+
+
+def _first(talk: Conversation, said: Sequence[Turn]) -> tuple[Evidence, ...]:
     """The user's first message of the conversation, without what was deleted."""
-    told = {turn.content for turn in _standing(memory, scope, 2 * len(said))}
+    told = {turn.content for turn in _standing(talk, 2 * len(said))}
     kept = (t.said for t in said if t.wants or t.tells or t.said.content in told)
-    return tuple(Evidence(m.content, m.timestamp, "User") for m in islice(kept, 1))
+    return tuple(map(_by_user, islice(kept, 1)))
 
 
-def _last(memory: Memory, scope: Scope, said: Sequence[Turn]) -> tuple[Evidence, ...]:
+def _last(talk: Conversation, said: Sequence[Turn]) -> tuple[Evidence, ...]:
     """The user's last message that tells something, in the conversation (`said`) or before it."""
-    stored = _standing(memory, scope, _LATEST)
-    told = [Evidence(turn.content, turn.timestamp, "User") for turn in stored]
+    told = [*map(_by_user, _standing(talk, _LATEST))]
     told += telling([turn.said for turn in said if turn.tells])
     return tuple(sorted(told, key=lambda e: e.when or "")[-1:])
 
 
-def _standing(memory: Memory, scope: Scope, most: int) -> list[StoredTurn]:
+def _standing(talk: Conversation, most: int) -> list[StoredTurn]:
     """The user's messages among the last `most` turns, without those edited or deleted."""
-    turns = [t for t in memory.store.recent_turns(scope, limit=most) if t.role == "user"]
-    standing = {*memory.store.standing_turns([turn.id for turn in turns])}
+    store = talk.memory.store
+    turns = [t for t in store.recent_turns(talk.scope, limit=most) if t.role == "user"]
+    standing = {*store.standing_turns([turn.id for turn in turns])}
     return [turn for turn in turns if turn.id in standing]
 
 
