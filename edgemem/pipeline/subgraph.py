@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from math import prod
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from edgemem.graph import USER
 from edgemem.language import content_words, is_question, proper_names, sentences, share, words
@@ -115,25 +115,20 @@ def best_subtree(
                 visit(i)
                 after[i] = len(order)
 
+    @cache
+    def best(at: int, room: int) -> tuple[float, tuple[int, ...]]:
+        """The worth of the best of the memories from `at` on, and which these are."""
+        if at == len(order):
+            return 0.0, ()
+        i = order[at]
+        without = best(after[i], room)
+        if costs[i] > room:
+            return without
+        value, chosen = best(at + 1, room - costs[i])
+        return max(without, (value + worth[i], (i, *chosen)), key=itemgetter(0))
+
     visit(None)
-    room = max(0, min(room, sum(costs)))
-    value = np.zeros((len(order) + 1, room + 1))
-    for at in range(len(order) - 1, -1, -1):
-        i = order[at]
-        value[at] = value[after[i]]
-        if costs[i] <= room:
-            taken = value[at + 1, : room + 1 - costs[i]] + worth[i]
-            np.maximum(value[at, costs[i] :], taken, out=value[at, costs[i] :])
-    chosen, at = [], 0
-    while at < len(order):
-        i = order[at]
-        if value[at, room] > value[after[i], room]:
-            chosen.append(i)
-            room -= costs[i]
-            at += 1
-        else:
-            at = after[i]
-    return chosen
+    return [*best(0, room)[1]]
 
 
 def _joined(found: Sequence[Evidence]) -> dict[tuple[int, int], str]:
