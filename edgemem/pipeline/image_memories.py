@@ -258,28 +258,26 @@ def _embed_images(memory: Memory, limit: int | None, stop: Callable[[], bool]) -
 
 
 def _read_text(memory: Memory, ocr: Ocr, id: str) -> None:
-    stored = images.image(memory.store, id)
-    if stored is None:
-        return
+    if (stored := images.image(memory.store, id)) is not None:
+        read = _with_text(ocr, stored)
+        set_text(memory, id, read.ocr_state, read.ocr_text, read.ocr_boxes)
+
+
+def _with_text(ocr: Ocr, image: Picture) -> Picture:
+    """An image with the text that is read in it, the boxes of its lines in the image's pixels."""
     try:
-        lines = _lines_in(ocr, stored)
+        pixels = picture.pixels(image.data, LONGEST)
+        lines = ocr.read(pixels)
     except (InputError, ModelError):
-        set_text(memory, id, "failed")
-        return
-    text = "\n".join(line.text for line in lines)
-    boxes = json.dumps([line.to_dict() for line in lines], ensure_ascii=False)
-    set_text(memory, id, "done", text or None, boxes)
-
-
-def _lines_in(ocr: Ocr, image: Picture) -> list[ImageLine]:
-    """The lines of an image, their boxes in its pixels. Raises InputError, ModelError."""
-    pixels = picture.pixels(image.data, LONGEST)
+        return replace(image, ocr_state="failed")
     scale = image.width / pixels.shape[1]
     found = []
-    for line in ocr.read(pixels):
+    for line in lines:
         box = tuple((round(x * scale, 1), round(y * scale, 1)) for x, y in line.box)
-        found.append(replace(line, box=box))
-    return found
+        found.append(replace(line, box=box).to_dict())
+    text = "\n".join(line.text for line in lines)
+    boxes = json.dumps(found, ensure_ascii=False)
+    return replace(image, ocr_text=text or None, ocr_boxes=boxes, ocr_state="done")
 
 
 def sent_with(
@@ -321,11 +319,7 @@ def _sent(memory: Memory, ocr: Ocr | None, image: Picture, said_at: str) -> Hit:
     if text is not None:
         image = replace(image, ocr_text=text, ocr_state="done")
     elif ocr is not None:
-        try:
-            lines = [line.text for line in _lines_in(ocr, image)]
-            image = replace(image, ocr_text="\n".join(lines) or None, ocr_state="done")
-        except (InputError, ModelError):
-            image = replace(image, ocr_state="failed")
+        image = _with_text(ocr, image)
     return Hit(
         id=image.id,
         memory=described(image, said_at),
