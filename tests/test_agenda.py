@@ -314,6 +314,12 @@ def test_a_day_lists_what_was_told_of_it_and_what_became_of_that(memory: Memory)
     ]
 
 
+def test_what_comes_in_two_weeks_is_listed_on_that_day_of_its_week(memory: Memory) -> None:
+    tell(memory, "2026-11-05T10:00:00Z", "The inspector comes in two weeks.")
+    assert len(listed(memory, "What do I have tomorrow?")) == 1
+    assert listed(memory, "What do I have on Friday?") == [NOTHING_FOUND]
+
+
 @pytest.mark.parametrize(
     "told",
     [

@@ -53,6 +53,7 @@ __all__ = [
     "Mention",
     "calls_off",
     "comes_again",
+    "counts_weeks",
     "ends_weekly",
     "goes_on",
     "may_call_off",
@@ -149,6 +150,8 @@ may_name_far = having(
     rf"|{_PARTS_OF_DAY})\b"
 )
 """Whether a text may name a day without its month that is more than two weeks away."""
+counts_weeks = having(rf"\bin {COUNT} (?:week|fortnight)s?\b")
+"""Whether a text counts the weeks until something."""
 _INSTEAD_OF = re.compile(
     r"\b(?:instead of|not|rather than|from|(?:cannot|(?:ca|do|does)n['’]?t) (?:do|make|come"
     r"|work))(?: on)? \Z",

@@ -39,6 +39,7 @@ from edgemem.language import (
     comes_again,
     content_words,
     counts_down,
+    counts_weeks,
     day_text,
     ends_weekly,
     goes_on,
@@ -75,6 +76,7 @@ _CLOSE = timedelta(days=16)  # before and after a day, "next Friday" or the like
 _LATER = 3  # messages that are listed below a plan, the last
 _WIDEST = 2  # days: a plan for a week says little of a day in it
 _HALF_A_YEAR = timedelta(days=183)
+_DAY = timedelta(days=1)
 _WEEK = timedelta(days=7)  # from there on, what comes every Tuesday is not listed
 _TELLING = 2  # content words of a sentence without a date that is worth listing
 _SAME = 0.5  # share of a later message's content words that a plan has, if it is of the same thing
@@ -235,6 +237,9 @@ def _told(asked: Asked, text: str, when: str) -> list[_Line]:
             continue
         named = told_days(sentence, said_at)
         near = [max(a, first) for a, b in named if a <= last and b >= first and b - a <= length]
+        if counts_weeks(sentence):  # "in two weeks" names a week, and most probably this day of it
+            exact = (a + timedelta(days=said.weekday()) for a, b in named if b - a == _WEEK - _DAY)
+            near += [day for day in exact if first <= day <= last and day not in near]
         weekly = not near
         near += comes_again(sentence, week) if week and not named else ()
         then = past and not named and first <= said <= last
