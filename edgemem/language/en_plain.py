@@ -1,9 +1,9 @@
 """English: the plain form of what is typed in haste, such as "wat am i doin weds".
 
 Chats on a phone drop letters, apostrophes and capitals. Only what no careful writer writes is
-written out: closed lists of spellings, and weekdays and months with one slip. A weekday's short
-form may be a word of its own ("we sat in the sun", "they wed in May"); the words beside it decide.
-The plain form is for reading. What is stored and shown stays as it was typed.
+written out: closed lists of spellings. A weekday's short form may be a word of its own ("we sat in
+the sun", "they wed in May"); the words beside it decide. The plain form is for reading. What is
+stored and shown stays as it was typed.
 
 Knows spellings; nothing of dates, questions or memories.
 """
@@ -12,9 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from functools import cache
-from itertools import chain
-from string import ascii_lowercase
 
 from edgemem.language.en_calendar import DAYS, MONTHS
 from edgemem.language.other import is_other_language
@@ -53,8 +50,9 @@ _SPELLINGS = {
         "would": "wud",
         "today": "2day",
         "tonight": "2nite 2night tonite",
-        "tomorrow": "2moro 2morro 2morrow 2moz tomoz tmoro tmorrow tmrw tmw tmz",
-        "yesterday": "yday yest ystrday",
+        "tomorrow": "2moro 2morro 2morrow 2moz tomoz tmoro tmorrow tmrw tmw tmz tomorow tommorow "
+        "tommorrow tomorrrow tomorro tomrrow tommorw tomorwo tomorrw",
+        "yesterday": "yday yest ystrday yesturday yesteday yesterdy yesterady",
         "night": "nite",
         "nights": "nites",
         "morning": "mornin",
@@ -69,14 +67,20 @@ _SPELLINGS = {
         "christmas": "xmas crimbo",
         "phone": "fone",
         "appointment": "appt apptmt",
-        "monday": "mondy",
-        "tuesday": "tusday tuesdy tuesdsay",
-        "wednesday": "weds wensday wendsday wensdy",
-        "thursday": "thursdy",
-        "friday": "fridy",
-        "saturday": "satday saterdy",
-        "sunday": "sundy",
-        "february": "febuary feburary",
+        "monday": "mondy monady mnday",
+        "tuesday": "tusday tuesdy tuesdsay teusday tueday tuseday",
+        "wednesday": "weds wensday wendsday wensdy wendesday wednsday wedensday wedneday wednesdy",
+        "thursday": "thursdy thrusday thurday thusday thrsday thurdsay",
+        "friday": "fridy firday fridya",
+        "saturday": "satday saterdy saterday saturdy satruday staurday saturaday",
+        "sunday": "sundy sudnay sundya",
+        "january": "janurary janaury januray",
+        "february": "febuary feburary februrary febraury",
+        "august": "augest",
+        "september": "septmber setpember sepember",
+        "october": "ocotber octobor",
+        "november": "novemeber novmber novembr",
+        "december": "decemeber decmber decembr",
     }.items()
     for written in spellings.split()
 }  # fmt: skip
@@ -99,19 +103,15 @@ _GOING = {
     )
 }  # fmt: skip
 _GOING["dyin"] = "dyeing"
-_NEAR = [*(name.lower() for name in (*DAYS, *MONTHS) if len(name) > 5), "tomorrow", "yesterday"]
-# Words and names that are one slip away from these.
-_NO_SLIPS = frozenset(
-    "angust augusta auguste augusti augusto mondal sundae sundar sundry sunray sunway".split()
-)
-
 _SHORT = {
     "mon": "monday", "tue": "tuesday", "tues": "tuesday", "wed": "wednesday", "thu": "thursday",
     "thur": "thursday", "thurs": "thursday", "fri": "friday", "sat": "saturday", "sun": "sunday",
 }  # fmt: skip
 _VAGUE = frozenset("mon tue wed thu sat sun".split())  # may be words of their own, or names
 _VERBAL = frozenset(("sat", "wed"))
+_KNOWN = frozenset((*_SPELLINGS, *_GOING, *_SHORT, "wen", "were", "dis"))
 _LONG = frozenset(day.lower() + s for day in DAYS for s in ("", "s"))
+_MONTHS = frozenset(map(str.lower, MONTHS))
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 _LISTED = re.compile(r" ?[,&+/–-] ?| ")
@@ -186,7 +186,7 @@ def plain_places(text: str) -> tuple[str, tuple[int, ...]]:
     last one at its end.
     """
     read, places = text, tuple[int, ...]()
-    if _known_words().isdisjoint(_WORD.findall(text.lower())):
+    if _KNOWN.isdisjoint(_WORD.findall(text.lower())):
         return read, places
     spans, said = _words_of(text)
     for written_out in (_spellings, _weekdays):  # a day's neighbours are read as plain words
@@ -225,7 +225,7 @@ def _spellings(
 ) -> Iterator[tuple[int, int, str]]:
     """The chat spellings of a text: where they are, and what they are written out as."""
     for i, word in enumerate(said):
-        if word in _known_words() and _alone(text, *spans[i]):
+        if word in _KNOWN and _alone(text, *spans[i]):
             spelled = _spelled(text, spans, said, i)
             written = spelled and _as_typed(spelled, text, *spans[i])
             if written:
@@ -253,27 +253,6 @@ def _words_of(text: str) -> tuple[list[tuple[int, int]], list[str]]:
     return spans, [text[start:end].lower() for start, end in spans]
 
 
-@cache
-def _known_words() -> frozenset[str]:
-    return frozenset(chain(_SPELLINGS, _GOING, _slips(), _SHORT, ("wen", "were", "dis")))
-
-
-@cache
-def _slips() -> dict[str, str]:
-    """The words with one letter too many, missing, wrong or exchanged with the next."""
-    found: dict[str, str] = {}
-    for name in _NEAR:
-        cuts = [(name[:i], name[i:]) for i in range(1, len(name) + 1)]  # the first letter is right
-        near = chain(
-            (a + b[1:] for a, b in cuts if b),
-            (a + b[1] + b[0] + b[2:] for a, b in cuts if len(b) > 1),
-            (a + c + b[1:] for a, b in cuts if b for c in ascii_lowercase),
-            (a + c + b for a, b in cuts for c in ascii_lowercase),
-        )
-        found |= {word: name for word in near if len(word) > 5 and word != name + "s"}
-    return {word: name for word, name in found.items() if word not in {*_NO_SLIPS, *_NEAR}}
-
-
 def _alone(text: str, start: int, end: int) -> bool:
     """Whether a word is no part of a compound, an address or an abbreviation."""
     before, after = text[max(0, start - 2) : start], text[end : end + 2]
@@ -294,7 +273,7 @@ def _as_typed(word: str, text: str, start: int, end: int) -> str | None:
     if typed.isupper() and end - start > 1:
         return word.upper() if text.isupper() else None
     first = not text[:start].strip() or text[:start].rstrip()[-1:] in ".!?…\n"
-    if word in _NEAR or word in _LONG or first:
+    if word in _LONG or word in _MONTHS or first:
         return word[:1].upper() + word[1:]
     return None
 
@@ -313,10 +292,7 @@ def _spelled(
     before = _before(text, spans, said, i)
     if word in _SPELLINGS:
         return None if word in ("wat", "cuz") and before in _OF else _SPELLINGS[word]
-    if word in _GOING:
-        return None if before in _ARTICLES else _GOING[word]
-    named = text[spans[i][0]].isupper() and before not in _ON - _SUN_AFTER  # "for Sunbay"
-    return None if named else _slips().get(word)
+    return None if before in _ARTICLES else _GOING.get(word)
 
 
 def _next_to(text: str, spans: Sequence[tuple[int, int]], i: int) -> bool:
