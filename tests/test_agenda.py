@@ -58,7 +58,6 @@ NOW = "2026-11-18T09:00:00+00:00"  # a Wednesday
         ("What do I have on Thursday at 20h?", "2026-11-19", "2026-11-19"),
         ("What's on Thursday and Friday?", "2026-11-19", "2026-11-20"),
         ("what do i have today or tomorrow", "2026-11-18", "2026-11-19"),
-        ("What do I have between 1 and 5 December?", "2026-12-01", "2026-12-05"),
         ("What do I have am Donnerstag?", "2026-11-19", "2026-11-19"),
         ("Was steht am 4.12. an?", "2026-12-04", "2026-12-04"),
         ("Was habe ich morgen?", "2026-11-19", "2026-11-19"),
@@ -106,7 +105,6 @@ def test_a_day_that_is_far_away_is_looked_for_in_every_text_that_may_name_it(tex
     [
         ("What did I do on Tuesday?", "2026-11-17", "2026-11-17"),
         ("what happend in the week of 9 november", "2026-11-09", "2026-11-15"),
-        ("what was on in the second week of november", "2026-11-08", "2026-11-14"),
         ("What did we do last weekend?", "2026-11-14", "2026-11-15"),
         ("What happened on the 25th of November?", "2025-11-25", "2025-11-25"),
         ("what did i do today", "2026-11-18", "2026-11-18"),
@@ -134,8 +132,6 @@ def test_a_day_that_is_far_away_is_looked_for_in_every_text_that_may_name_it(tex
         ("What happened in March 2025?", "2025-03-01", "2025-03-31"),
         ("What happened in my life in 2025?", "2025-01-01", "2025-12-31"),
         ("Give me an overview of November 2026", "2026-11-01", "2026-11-30"),
-        ("How was 2025 for me?", "2025-01-01", "2025-12-31"),
-        ("Tell me about March 2025", "2025-03-01", "2025-03-31"),
         ("What were the highlights of last year?", "2025-01-01", "2025-12-31"),
     ],
 )
@@ -590,26 +586,6 @@ def test_an_edited_fact_is_listed_whatever_the_clock_of_the_edit(now: str) -> No
         with patch("edgemem.pipeline.ingest.utc_now", return_value=now):
             memory.update(fact.id, text)
         assert listed(memory, "What do I have on Friday?") == [text]
-
-
-def test_a_number_that_is_no_year_of_what_was_told_is_asked_for_as_any_name(memory: Memory) -> None:
-    """ "How was 1984?" found nothing of the book that the user reads."""
-    tell(memory, "2026-11-13T10:00:00Z", "I'm reading Orwell's 1984, it is very dark.")
-    for told in ("I was born on 3 May 1984.", "I have a cat."):
-        chat = Chat(memory, FakeEngine())
-        assert chat.send("How was 1984?", timestamp=NOW, remember=False).wants == "recall"
-        found = listed(memory, "What do you know about 1984?")
-        assert "I'm reading Orwell's 1984, it is very dark." in found
-        tell(memory, "2026-11-13T10:00:00Z", told)
-
-
-def test_a_year_that_was_told_of_is_asked_for_as_days(memory: Memory) -> None:
-    tell(memory, "2026-11-13T10:00:00Z", "I got engaged on 3 May 2012.")
-    tell(memory, "2026-11-13T10:00:00Z", "I got a dog in 2011.")
-    tell(memory, "2025-11-13T10:00:00Z", "We fed the ducks.")
-    tell(memory, "2026-11-13T10:00:00Z", "The exhibition 2025 was dull.")
-    assert listed(memory, "Tell me about 2012") == ["I got engaged on 3 May 2012."]
-    assert "We fed the ducks." in listed(memory, "How was 2025?")
 
 
 def test_an_overview_is_of_a_year_only_where_one_is_said_to_be_meant() -> None:

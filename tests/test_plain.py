@@ -140,12 +140,10 @@ def test_dates_are_resolved_where_they_were_typed() -> None:
     [
         ("am i free sat", "2026-11-28"),
         ("plans for sat?", "2026-11-28"),
-        ("wat r my plans 4 saturday", "2026-11-28"),
         ("anythin on friday", "2026-11-27"),
         ("do i have anything on monday", "2026-11-30"),
         ("whats on tomoz", "2026-11-26"),
         ("wats my week lookin like", "2026-11-23"),
-        ("how does my day look?", "2026-11-25"),
     ],
 )
 def test_days_are_asked_for_in_haste(question: str, first: str) -> None:

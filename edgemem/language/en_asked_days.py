@@ -11,13 +11,12 @@ from datetime import date, datetime, timedelta
 from typing import NamedTuple
 
 from edgemem.language.en import content_words, words
-from edgemem.language.en_calendar import A_MONTH, A_YEAR, DAYS, MONTHS, day_text
+from edgemem.language.en_calendar import A_MONTH, DAYS, MONTHS, day_text
 from edgemem.language.en_dates import COUNT, absolute, count
 from edgemem.language.en_days import (
     A_NTH,
     A_WEEKDAY,
     MONTH_FIRST,
-    NTH_WEEKS,
     SPAN,
     WRITTEN,
     days_of,
@@ -34,7 +33,6 @@ __all__ = [
     "Asked",
     "asked_days",
     "asked_within",
-    "asks_of_year",
     "asks_only_when",
     "follows_days",
     "names_nobody",
@@ -61,11 +59,6 @@ _HOW_WAS = re.compile(
     r"\bhow (?:was|has) ((?:my|the) (?:(?:last|past) )?(?:day|week|month|year))(?: been)?$", re.I
 )
 _SUM_UP = re.compile(r"\b(?:summar\w+|recap|sum up|overview|highlights)\b", re.I)
-_TELL_OF = re.compile(
-    r"\b(?:(?:tell me|what do you know) (?:everything |all )?(?:about|of)|how was)"
-    rf" (?=(?:(?:{A_MONTH}) )?{A_YEAR}(?: for (?:me|us))?\Z)",
-    re.I,
-)
 _WITHIN = re.compile(
     r",? (?:(?:back )?(?:in|during|over|for|of|from) (?=\S)|(?=this|last))"
     rf"(?P<span>(?:(?:{A_MONTH}) )?(?:19|20)\d\d|(?:this|last) (?:year|month))(?=\W*\Z)",
@@ -92,14 +85,6 @@ _LIST = re.compile(
     re.I,
 )
 _BETWEEN = re.compile(rf"\b(?:between|from) (?={_ONE_DAY})", re.I)
-_NUMBERS = re.compile(
-    rf"\b(?:between|from) (\d\d?) (?:and|to|until|till) (\d\d?)(?= (?:of )?(?:{A_MONTH})\b)", re.I
-)
-_NTH_WEEK = re.compile(
-    rf"\b(?:in |of |during |over )?(?:the )?(?P<nth>first|second|third|fourth) week (?:of|in) "
-    rf"(?=(?:{A_MONTH})\b)",
-    re.I,
-)
 _AN_HOUR = re.compile(
     r",? (?:(?:after|before|at|from|around|about|by|until|um|ab|nach|vor) \d\d?(?:[:.]\d\d)?"
     r"(?: ?(?:h|[ap]\.?m|uhr|o['’]clock))?|in the (?:morning|afternoon|evening))\Z",
@@ -107,11 +92,8 @@ _AN_HOUR = re.compile(
 )
 _THE_WEEKEND = re.compile(r"\b(?:(?:at|on|over|for) )?the weekend$", re.I)
 _FREE = re.compile(rf"\b(free|busy) (?=(?:{'|'.join(DAYS)})\b)", re.I)
-_FOR = re.compile(rf"\b4 (?=the weekend|{_ONE_DAY})", re.I)  # "plans 4 saturday"
 _LOOKS = re.compile(
-    r"\b(?:what|how)(?:['’]?s| is| does| do)? my (?:(day)|(week|month|weekend)) look(?:ing)?"
-    r"(?: like)?$",
-    re.I,
+    r"\b(?:what|how)(?:['’]?s| is| does)? my (week|month|weekend) look(?:ing)?(?: like)?$", re.I
 )
 _LENGTHS = {"day": 1, "week": 7, "month": 30, "year": 365}
 _OPEN = frozenset(
@@ -149,9 +131,8 @@ def asked_days(question: str, now: str) -> Asked | None:
         return None
     asked = MONTH_FIRST.sub(r"\2 \1 ", asked_in_english(plain(question)))
     asked = _MY_NEXT.sub("what's coming up", _AND_WHEN.sub("what about ", asked))
-    asked = _NTH_WEEK.sub(lambda found: f"on {NTH_WEEKS.get(found['nth'].lower())} ", asked)
     asked = spelled_days(asked).strip(" ?!.")
-    asked = _BETWEEN.sub("on ", _NUMBERS.sub(r"on \1-\2", _AN_HOUR.sub("", asked)))
+    asked = _BETWEEN.sub("on ", _AN_HOUR.sub("", asked))
     if (days := _LIST.search(asked)) is None:
         return _asked(asked, now)
     each = [
@@ -163,16 +144,6 @@ def asked_days(question: str, now: str) -> Asked | None:
         return None
     first, last = min(one.first for one in known), max(one.last for one in known)
     return Asked(first, last, known[0].past) if last - first < _MANY_DAYS else None
-
-
-def asks_of_year(question: str) -> bool:
-    """Whether a question asks of a year or a month that may also be a title.
-
-    >>> asks_of_year("How was 1984?"), asks_of_year("Give me an overview of 1984")
-    (True, False)
-    """
-    asked = plain(question[:_LONGEST]).strip(" ?!.")
-    return _TELL_OF.search(asked) is not None
 
 
 def follows_days(question: str) -> bool:
@@ -199,9 +170,7 @@ past=True))
 def _asked(question: str, now: str) -> Asked | None:
     """question: with its days as English writes them."""
     today = datetime.fromisoformat(now).date()
-    asked = _HAVE_GOT.sub(
-        r"do \1\2 have", _HOW_WAS.sub(r"sum up \1", _TELL_OF.sub("sum up ", question))
-    )
+    asked = _HAVE_GOT.sub(r"do \1\2 have", _HOW_WAS.sub(r"sum up \1", question))
     if lately := _LATELY.search(asked):
         group = "ahead" if lately["ahead"] else "n"
         n = count(lately, group) if lately[group] else 1
@@ -212,8 +181,8 @@ def _asked(question: str, now: str) -> Asked | None:
         if lately["ahead"]:
             return Asked(today, today + length, past=False)
         return Asked(today - length, today, past=True)
-    asked = _THE_WEEKEND.sub("this weekend", _FOR.sub("for ", asked))
-    asked = _FREE.sub(r"\1 on ", _LOOKS.sub(_looked_at, asked))
+    asked = _THE_WEEKEND.sub("this weekend", asked)
+    asked = _FREE.sub(r"\1 on ", _LOOKS.sub(r"what do I have this \1", asked))
     asked = _DID_HAVE.sub(r"did \1 do", asked)  # "have" beside a date tells of what is to come
     past = _PAST.search(asked) is not None
     read = (absolute(text, now)[0] for text in (asked, f"there is {asked}"))
@@ -248,11 +217,6 @@ def _asked(question: str, now: str) -> Asked | None:
     if ahead and first < today <= last:  # the coming week, not what is left of this one
         first, last = today, today + (last - first)
     return Asked(first, last, past or last < today)
-
-
-def _looked_at(found: re.Match[str]) -> str:
-    """ "What's my week looking like" asks what there is this week."""
-    return "what do I have today" if found[1] else f"what do I have this {found[2]}"
 
 
 def asks_only_when(question: str) -> bool:

@@ -115,7 +115,7 @@ _MONTHLY = re.compile(
     re.I,
 )
 _AND_TO = re.compile(r" ?(?:and|to|until|till|or|bis|und|al|y|,|-|–) ?(?:on )?(?:the )?")
-NTH_WEEKS = {"first": "1-7", "second": "8-14", "third": "15-21", "fourth": "22-28"}
+_NTHS = "first second third fourth".split()
 _SEASON = "|".join((*calendar.SEASONS, A_FEAST))
 _AT_LONG = re.compile(f"(at|for|over|this|last|next) ({'|'.join(calendar.LONG_FEASTS)})", re.I)
 SPAN = re.compile(
@@ -369,14 +369,14 @@ def comes_again(text: str, days: Iterable[date]) -> list[date]:
     [datetime.date(2026, 12, 2)]
     """
     weekly = told_weekdays(text)
-    text = re.sub(r"\b[1-4](?=st |nd |rd |th )", lambda n: [*NTH_WEEKS][int(n[0]) - 1], plain(text))
+    text = re.sub(r"\b[1-4](?=st |nd |rd |th )", lambda n: _NTHS[int(n[0]) - 1], plain(text))
     found = (one for one in _MONTHLY.finditer(text) if not _is_over(text, one))
     found = (one for one in found if tense.direction(text, *one.span()) != tense.PAST)
     monthly = [(calendar.WEEKDAYS[m["day"][:3].lower()], m["nth"].lower()) for m in found]
     again = []
     for day in days:
         on, left = day.weekday(), monthrange(day.year, day.month)[1] - day.day
-        nths = [*NTH_WEEKS, ""][(day.day - 1) // 7], "last" * (left < 7)
+        nths = [*_NTHS, ""][(day.day - 1) // 7], "last" * (left < 7)
         again += [day] * (on in weekly or any((on, nth) in monthly for nth in nths))
     return again
 

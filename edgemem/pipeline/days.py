@@ -69,7 +69,7 @@ from edgemem.store.store import Rows, told_texts
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["Asked", "agenda", "days_asked", "tells_of", "with_days"]
+__all__ = ["Asked", "agenda", "days_asked", "with_days"]
 
 _NEAR = timedelta(days=92), timedelta(days=31)  # before and after a day, it is told of in any words
 _CLOSE = timedelta(days=16)  # before and after a day, "next Friday" or the like may name it
@@ -148,21 +148,6 @@ def agenda(
     lines = (one for i in kept for one in (plans[i][1], *_later(memory, *plans[i], others, off)))
     left = len(plans) - len(kept)
     return (*dict.fromkeys(lines), *counted(left))  # one message may be of several plans
-
-
-def tells_of(memory: Memory, scope: Scope, asked: Asked, said_at: str) -> bool:
-    """Whether anything was told in the year or month asked about, or if not, of days in it, and no
-    message has the year's number as what is no such day ("I'm reading 1984"). said_at: as `agenda`.
-    """
-    first, last, _ = asked
-    rows = told_texts(memory.store, scope, {"turn", "fact", "image"})
-    if any(first.isoformat() <= when[:10] <= last.isoformat() for *_, when in rows):
-        return True
-    of_year = [(text, local_time(when)) for _, text, when in rows if f"{first.year}" in text]
-    days = (told_days(*told) for told in of_year)
-    if not all(any(a <= last and b >= first for a, b in named) for named in days):
-        return False
-    return bool(agenda(memory, scope, asked, said_at, most=1))
 
 
 def _tells(memory: Memory, plan: Evidence) -> bool:

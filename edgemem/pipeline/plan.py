@@ -30,7 +30,7 @@ from edgemem import language
 from edgemem.errors import ModelError
 from edgemem.pipeline import image_memories, recall
 from edgemem.pipeline.bearing import bearing, foremost
-from edgemem.pipeline.days import Asked, agenda, days_asked, tells_of, with_days
+from edgemem.pipeline.days import Asked, agenda, days_asked, with_days
 from edgemem.pipeline.parts import engine_for
 from edgemem.pipeline.passages import known_of
 from edgemem.pipeline.people import kept_for
@@ -159,9 +159,6 @@ def understood(
 ) -> Request:
     """A message with what it wants by its words, and by the turn before it."""
     asked, days = text, days_asked(text, said_at)
-    of_year = days is not None and language.asks_of_year(text)  # which may be a title
-    if days and of_year and not tells_of(talk.memory, talk.scope, days, said_at):
-        days = None
     if days and language.follows_days(text) and not _asked_for_days(talk, said_at):
         days = None  # "And on Friday?", after "What does Posy have on Thursday?"
     if days:
