@@ -659,7 +659,7 @@ def test_a_question_for_how_long_it_is_until_a_day_asks_for_that_day(question, f
 @pytest.mark.parametrize(
     ("question", "answer", "told"),
     [
-        ("how many sleeps till it", "Saturday, 9 May", "1 day, Saturday, 9 May"),
+        ("how many sleeps till it", "Saturday, 9 May", "1 sleep, Saturday, 9 May"),
         (
             "how many weeks until it",
             "on 1 June 2026 at 10",

@@ -26,8 +26,8 @@ from edgemem.language.en import (
 )
 from edgemem.language.en_calendar import A_MONTH, DAYS, MONTHS, earlier
 from edgemem.language.en_days import told_days
+from edgemem.language.en_intervals import counted
 from edgemem.language.en_plain import plain
-from edgemem.language.en_when import counted
 
 __all__ = ["Birth", "age_text", "births", "tells_of_death", "whose_age"]
 

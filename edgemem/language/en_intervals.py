@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import Literal, NamedTuple
 
-from edgemem.language.en_calendar import day_text
+from edgemem.language.en_calendar import A_MONTH, A_NAMED_DAY, day_text, month_number
 from edgemem.language.en_dates import COUNT, UNIT
 from edgemem.language.en_days import mentions, told_days
-from edgemem.language.en_when import counted
+from edgemem.language.en_when import spelled_days
 
-__all__ = ["Comparison", "Event", "begins", "comparison", "days_told", "is_vague", "worded"]
-
+__all__ = ["Comparison", "Event", "begins", "comparison", "counted_down", "counts_down"]
+__all__ += ["days_told", "is_vague", "worded"]
 
 Asks = Literal["since", "until", "between", "first", "before"]
 
@@ -74,6 +74,9 @@ _FORMS: tuple[tuple[Asks, str], ...] = (
     ("between", rf"{_HOW} (?:before|after) (?P<a>.+?),? (?P<b>(?:did|was|were) .+)"),
     ("between", rf"{_HOW} {_LASTING}(?P<begun>.+?){_AND_WHEN}"),
     ("until", rf"{_HOW}{_PASSED} (?:until|['’]?till?|before) (?P<coming>.+)"),
+    # "How long do I have to wait?" asks for no day.
+    ("until", rf"{_HOW_MANY}(?: (?:is|are|left|more|now|there|it|to go))* to (?P<coming>.+)"),
+    ("until", rf"\bhow (?:soon|far (?:away|off)|{_MANY} (?:away|off)) (?:is|are) (?P<coming>.+)"),
     ("since", rf"(?:\bfor )?{_HOW} {_LASTING}(?P<begun>.+)"),
     ("before", r"(?:^|[,.;:!?] |\band )(?:did|was|were) (?P<a>.+?) before or after (?P<b>.+)"),
     ("first", rf"{_WHICH} (?P<stem>(?:did|was|were) [^,:;?]+?) {_FIRST}{_OR}"),
@@ -104,6 +107,13 @@ _OWN = re.compile(
 )
 
 
+_A_DAY = re.compile(
+    rf" ?(?:on )?(?:the )?(?:{A_NAMED_DAY},? )?(?:the )?(?P<nth>\d\d?)(?:st|nd|rd|th)?"
+    rf"(?: of)? (?P<month>{A_MONTH})\b(?:,? (?P<year>\d{{4}}))?(?! ?(?:to|until|till?|[-–—]) ?\d)",
+    re.I,
+)
+
+
 def comparison(question: str) -> Comparison | None:
     """A question for a length of time or an order taken apart; None for any other.
 
@@ -131,6 +141,41 @@ def comparison(question: str) -> Comparison | None:
         events = [Event(stem + name, lasts and i == 0, coming) for i, name in enumerate(names)]
         return Comparison(asks, unit, tuple(events))
     return None
+
+
+def counts_down(question: str) -> str | None:
+    """The question for the day of which a question asks how long it is until then; else None.
+
+    >>> counts_down("how many days till my exam")
+    'When is my exam?'
+    """
+    asked = comparison(question)
+    return f"When is {asked.events[0].text}?" if asked and asked.asks == "until" else None
+
+
+def counted_down(answer: str, question: str, now: str) -> str:
+    """An answer that begins with a coming day, after the time until then if the question asks how
+    long; any other answer as it is. now: ISO-8601.
+
+    >>> counted_down("on 12 June 2026", "how many days till my exam", "2026-06-01T10:00:00+00:00")
+    '11 days, on 12 June 2026'
+    """
+    asked = comparison(question)
+    if asked is None or asked.asks != "until":
+        return answer
+    if (found := _A_DAY.match(spelled_days(answer))) is None:
+        return answer
+    today = date.fromisoformat(now[:10])
+    try:
+        month, nth = month_number(found["month"]), int(found["nth"])
+        day = date(int(found["year"] or today.year), month, nth)
+        if day < today and not found["year"]:
+            day = day.replace(year=today.year + 1)
+    except (KeyError, ValueError):
+        return answer  # "31 February"; "Auguſt" only looks like a month
+    if day <= today:
+        return f"today, {answer.strip()}" if day == today else answer
+    return f"{_length((day - today).days, asked.unit)}, {answer.strip()}"
 
 
 def _bare(event: str) -> str:
@@ -183,6 +228,11 @@ def worded(asked: Comparison, days: Sequence[date], today: date) -> str | None:
         case "first" if first != second:
             return f"{asked.events[first > second].text}\n\n{told}"
     return None
+
+
+def counted(n: int, unit: str) -> str:
+    """ "1 day", "2 days"."""
+    return f"{n} {unit}{'s' * (n != 1)}"
 
 
 def _length(days: int, unit: str) -> str:

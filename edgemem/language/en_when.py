@@ -1,4 +1,4 @@
-"""English: since when a fact holds, which day a question is about, and how long it is until a day.
+"""English: since when a fact holds, and which day a question is about.
 
 Days are ISO days, counted from the day on which the text was said. Knows dates as `en_dates` writes
 them, and the tense beside them; nothing else of a text.
@@ -22,8 +22,6 @@ __all__ = [
     "asked_day",
     "asked_year",
     "asks_of_a_day",
-    "counted_down",
-    "counts_down",
     "held_since",
     "in_asked_form",
     "right_weekdays",
@@ -336,76 +334,3 @@ def _amid(found: re.Match[str], today: date) -> date:
         day = earlier(today, 1, unit)
         return day.replace(day=15) if unit == "month" else day
     return earlier(today, count(found, "count"), found["ago"].lower())
-
-
-# -- how long until a day ----------------------------------------------------------------------
-
-_UNTIL = re.compile(
-    r"\b(?:how (?:(?:much )?long(?:er)?|much time)"
-    r"|(?:how many )?(?P<unit>day|week|night|sleep|month)s?)"
-    r"(?: (?:is|are|left|more|now|exactly|there|it|do (?:i|we) have|(?:have )?(?:i|we)"
-    r"(?: have| got)?|to go))*"
-    r" (?:until|['’]?till?|(?<!long )before|(?<!long )to) (?P<event>[^?!]+)",
-    re.I,
-)
-_HOW_LONG = re.compile(
-    r"\bhow (?:soon|far (?:away|off)|"
-    r"(?:long|much time|many (?:more )?(?P<unit>day|week|night|sleep|month)s?)"
-    r"(?=.{0,120}\b(?:until|['’]?till?|before|to|away|left|(?:have|has|had) (?:i|we|got))\b))\b",
-    re.I,
-)
-_A_DAY = re.compile(
-    rf" ?(?:on )?(?:the )?(?:{calendar.A_NAMED_DAY},? )?(?:the )?(?P<nth>\d\d?)(?:st|nd|rd|th)?"
-    rf"(?: of)? (?P<month>{A_MONTH})\b(?:,? (?P<year>\d{{4}}))?(?! ?(?:to|until|till?|[-–—]) ?\d)",
-    re.I,
-)
-
-
-def counts_down(question: str) -> str | None:
-    """The question for the day of which a question asks how long it is until then; else None.
-
-    >>> counts_down("how many days till my exam")
-    'When is my exam?'
-    """
-    found = _UNTIL.search(question)
-    return f"When is {found['event'].strip(' .')}?" if found else None
-
-
-def counted_down(answer: str, question: str, now: str) -> str:
-    """An answer that begins with a coming day, after the time until then if the question asks how
-    long; any other answer as it is. now: ISO-8601.
-
-    >>> counted_down("on 12 June 2026", "how many days till my exam", "2026-06-01T10:00:00+00:00")
-    '11 days, on 12 June 2026'
-    """
-    asked = _HOW_LONG.search(question) or _UNTIL.search(question)
-    if asked is None or (found := _A_DAY.match(spelled_days(answer))) is None:
-        return answer
-    today = datetime.fromisoformat(now).date()
-    try:
-        day = _coming(found, today)
-    except (KeyError, ValueError):
-        return answer  # "31 February"; "Auguſt" only looks like a month
-    if day <= today:
-        return f"today, {answer.strip()}" if day == today else answer
-    days = (day - today).days
-    unit = (asked["unit"] or "").lower()
-    if unit == "month" and days > 30:
-        length = f"about {counted(round(days * 12 / 365.25), 'month')}"
-    else:
-        weeks, days = divmod(days, 7) if unit == "week" else (0, days)
-        parts = (counted(n, of) for n, of in ((weeks, "week"), (days, "day")) if n)
-        length = " and ".join(parts)
-    return f"{length}, {answer.strip()}"
-
-
-def counted(n: int, unit: str) -> str:
-    """ "1 day", "2 days"."""
-    return f"{n} {unit}{'s' * (n != 1)}"
-
-
-def _coming(found: re.Match[str], today: date) -> date:
-    """The day of a match of _A_DAY; without a year the next one."""
-    month, nth = month_number(found["month"]), int(found["nth"])
-    day = date(int(found["year"] or today.year), month, nth)
-    return day if found["year"] or day >= today else day.replace(today.year + 1)
