@@ -202,6 +202,18 @@ NUMBER_WORDS = tuple(
     "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety "
     "hundred".split()
 )
+_TENS = {word: 10 * n for n, word in enumerate(NUMBER_WORDS[19:27], 2)}
+_VALUES = {word: n for n, word in enumerate(NUMBER_WORDS[:19], 1)} | _TENS
+A_NUMBER = (
+    rf"(?:(?:{'|'.join(_TENS)})[- ](?:{'|'.join(NUMBER_WORDS[:9])})\b|(?:{'|'.join(_VALUES)})\b)"
+)
+"""A regular expression: a number below 100 in words."""
+
+
+def number(text: str) -> int:
+    """The value of digits or of a number in words. Raises KeyError on what only looks like one."""
+    parts = re.split("[- ]", text.lower())
+    return int(text) if text.isdecimal() else sum(_VALUES[part] for part in parts)
 
 
 def words(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""English: questions for whatever there is or was on some days, or for a time, or for somebody.
+"""English: questions for whatever there is or was on some days, or about one day, or for a time.
 
 "What do I have on Thursday?" names a day and nothing else that a search could find. Knows dates as
 `en_dates` writes them and `en_days` reads them; nothing of what was told, nor of memories.
@@ -11,7 +11,18 @@ from datetime import date, datetime, timedelta
 from typing import NamedTuple
 
 from edgemem.language.en import content_words, words
-from edgemem.language.en_calendar import A_MONTH, DAYS, MONTHS, day_text
+from edgemem.language.en_calendar import (
+    A_FEAST,
+    A_MONTH,
+    DAYS,
+    MONTHS,
+    SEASONS,
+    day_text,
+    earlier,
+    feast_day,
+    month_number,
+    nearest,
+)
 from edgemem.language.en_dates import COUNT, absolute, count
 from edgemem.language.en_days import (
     A_NTH,
@@ -26,13 +37,15 @@ from edgemem.language.en_days import (
     subjects,
 )
 from edgemem.language.en_plain import plain
-from edgemem.language.en_when import spelled_days
-from edgemem.language.other_dates import asked_in_english
+from edgemem.language.other import asked_in_english, spelled_days
 
 __all__ = [
     "Asked",
+    "asked_day",
     "asked_days",
     "asked_within",
+    "asked_year",
+    "asks_of_a_day",
     "asks_only_when",
     "follows_days",
     "names_nobody",
@@ -238,3 +251,103 @@ def names_nobody(answer: str, question: str) -> bool:
     bare = answer.strip(" .")  # "May" and "June" are names, too
     timed = bool(content_words(bare)) and bare.title() not in MONTHS
     return asks_whom and timed and says_only_when(bare)
+
+
+# -- the day that a question is about ----------------------------------------------------------
+
+_PARTS_OF = {
+    "early": 0, "start of": 0, "beginning of": 0, "first week of": 0, "first half of": 0,
+    "late": 2, "end of": 2, "last week of": 2, "second half of": 2,
+}  # fmt: skip
+"""Parts of a month or year; any other, as "mid", is the middle: 1."""
+_ABOUT = re.compile(
+    r"\b(?:(?:(?:on|in|during|back in|around|by|as of) (?:the )?|at the (?=\w+ (?:\w+ )?of ))"
+    rf"(?:(?:{'|'.join(DAYS)}),? )?(?:(?P<part>{'|'.join(_PARTS_OF)}|mid|middle of)[ -])?"
+    r"(?:(?:(?P<nth>\d{1,2})(?:st|nd|rd|th)? )?"
+    rf"(?:of )?(?P<month>{A_MONTH})\b(?: (?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?!\w))?"
+    r"(?:,?(?: of)? (?:(?P<year>\d{4}|['’]\d\d)|(?P<back>last year)))?|"
+    r"(?P<whole>(?:19|20)\d\d))|"
+    rf"(?:at|over|around|last|on|by) (?P<feast>{A_FEAST})"
+    r"(?:,? (?:of |in )?(?P<its>\d{4}))?|"
+    r"(?:last|in|during|over|(?:in|during|over) the) (?:last )?"
+    rf"(?P<season>{'|'.join(SEASONS)})(?: (?:of )?(?P<of>\d{{4}}))?|"
+    rf"(?P<step>last) (?:(?P<unit>week|month|year)|(?P<named>{'|'.join(MONTHS)}))|"
+    rf"(?P<count>{COUNT}) (?P<ago>day|week|fortnight|month|year)s? ago)\b",
+    re.I,
+)
+_YEARS = ("year", "whole", "of", "its")  # the groups of _ABOUT
+_A_YEAR = re.compile(r"\b(?:(?P<step>this|last|next) year|(?P<year>(?:19|20)\d\d))\b", re.I)
+_STEPS = {"last": -1, "this": 0, "next": 1}
+_PAST_QUESTION = re.compile(
+    r"\b(?:did|was|were|had|used to|wasn['’]t|weren['’]t|didn['’]t)\b", re.I
+)
+
+
+def asks_of_a_day(question: str) -> bool:
+    """Whether a question asks how things were on a day, in a month or a year that it names."""
+    question = spelled_days(question)
+    return _ABOUT.search(question) is not None and _PAST_QUESTION.search(question) is not None
+
+
+def asked_day(question: str, now: str) -> str | None:
+    """The ISO day that a question about the past asks about: the middle of what it names.
+
+    A month or season without a year is the last one. now: ISO-8601.
+
+    >>> asked_day("Where did Ana live in March?", "2024-05-08T10:00:00+00:00")
+    '2024-03-15'
+    """
+    found = _ABOUT.search(question := spelled_days(question))
+    if found is None:
+        return None
+    today = datetime.fromisoformat(now).date()
+    try:
+        day = _amid(found, today)
+    except (KeyError, OverflowError, ValueError):
+        return None  # "ſpring" only looks like a season; "31 February", "900 years ago"
+    over = any(found[year] for year in _YEARS) and day < today  # "Who lived there in 2020?"
+    return min(day, today).isoformat() if over or _PAST_QUESTION.search(question) else None
+
+
+def asked_year(question: str, now: str) -> int | None:
+    """The one year that a question names; None if it names none or several. now: ISO-8601.
+
+    >>> asked_year("When was the flu jab this year?", "2026-11-30T08:00:00+00:00")
+    2026
+    """
+    this = datetime.fromisoformat(now).year
+    years = {
+        int(m["year"]) if m["year"] else this + _STEPS.get(m["step"].lower(), 0)
+        for m in _A_YEAR.finditer(question)
+    }
+    return years.pop() if len(years) == 1 else None
+
+
+def _amid(found: re.Match[str], today: date) -> date:
+    part = _PARTS_OF.get((found["part"] or "").lower(), 1)
+    if month := found["month"] or found["named"]:
+        nth = int(found["nth"] or found["day"] or (5, 15, 25)[part])
+        year = today.year - bool(found["back"])
+        if found["year"]:
+            year = int(found["year"].lstrip("'’"))
+            year += 0 if year > 99 else 2000 if 2000 + year <= today.year else 1900
+        day = date(year, month_number(month), nth)
+        known = found["year"] or found["back"] or day.replace(day=1) <= today
+        return day if known else day.replace(today.year - 1)
+    if found["whole"]:
+        return date(int(found["whole"]), (2, 7, 11)[part], 1)
+    if season := found["season"]:
+        month = SEASONS[season.lower()] % 12 + 1  # the middle one
+        if found["of"]:  # the winter of 2021 ends in 2022
+            return date(int(found["of"]) + (month == 1), month, 15)
+        return nearest(lambda year: (date(year, month, 15),) * 2, today, -1)[0]
+    if found["feast"]:
+        day = feast_day(found["feast"], int(found["its"] or today.year))
+        last = day if found["its"] or day <= today else None
+        return last or feast_day(found["feast"], today.year - 1)
+    if unit := (found["unit"] or "").lower():
+        if unit == "year":
+            return date(today.year - 1, 7, 1)
+        day = earlier(today, 1, unit)
+        return day.replace(day=15) if unit == "month" else day
+    return earlier(today, count(found, "count"), found["ago"].lower())

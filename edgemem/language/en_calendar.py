@@ -1,4 +1,4 @@
-"""English: the names of months, days and feasts, and how a day is written.
+"""English: the names of months, days and feasts, how a day is written, and in an answer, too.
 
 Knows the calendar; nothing of what is said on a day, nor when (`en_dates`).
 """
@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import date, datetime, timedelta
 
-__all__ = ["DAY_TEXT", "MONTHS", "TIME_WORDS", "UNCUT", "day_text", "on_day"]
+from edgemem.language.en import A_NUMBER, number
+
+__all__ = ["DAY_TEXT", "MONTHS", "TIME_WORDS", "UNCUT", "day_text", "in_asked_form", "on_day"]
+__all__ += ["right_weekdays", "unfinished_day", "wrong_weekday"]
 
 MONTHS = (
     "January February March April May June July August September October November December".split()
@@ -44,6 +48,14 @@ A_MONTH = (
     "Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?"
 )
 A_DAY = r"\d{1,2}(?:st|nd|rd|th)?"
+ORDINALS = (
+    "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth "
+    "fourteenth fifteenth sixteenth seventeenth eighteenth nineteenth twentieth".split()
+)
+SPELLED_NTH = (
+    rf"(?:(?:twenty|thirty)[- ])?(?:{'|'.join(ORDINALS[:9])})|{'|'.join(ORDINALS[9:])}|thirtieth"
+)
+"""A regular expression: a day of the month in words, as dictation writes it."""
 _MEASURE = (
     r"(?:%|°[CF]?|percent|[kmcµn]?m|[kmµ]?g|km/h|mph|[kMGT]?B|[kMG]?Hz|[kM]?W|kWh|[mkc]?l|lbs?|oz|ft|"
     r"(?:mile|kilomet(?:er|re)|met(?:er|re)|inche?|foot|feet|pound|kilo(?:gram)?|gram|ounce|"
@@ -90,6 +102,18 @@ def on_day(when: str | None) -> str:
 def month_number(name: str) -> int:
     """January is 1, and so is jan. Raises KeyError on what only looks like a month: "Auguſt"."""
     return _MONTH_NUMBERS[name[:3].lower()]
+
+
+def spelled_nth(words: str) -> int:
+    """The number of a day in words. Raises KeyError or ValueError on what only looks like one.
+
+    >>> spelled_nth("twenty-first")
+    21
+    """
+    *tens, unit = re.split("[- ]", words.lower())
+    if unit == "thirtieth":
+        return 30
+    return ORDINALS.index(unit) + 1 + sum({"twenty": 20, "thirty": 30}[word] for word in tens)
 
 
 def feast_day(name: str, year: int) -> date:
@@ -149,3 +173,99 @@ def shifted(day: date, n: int, unit: str) -> tuple[str, date]:
         return f"in {MONTHS[to.month - 1]} {to.year}", to
     to = date(day.year + n, 1, 1)
     return f"in {to.year}", to
+
+
+# -- the days of an answer -----------------------------------------------------------------------
+
+_FORM = re.compile(r"\b(?:YYYY([-/.])MM\1DD|(?:DD([-/.])MM\2|MM([-/.])DD\3)YYYY)\b", re.I)
+_DAY_TEXT = re.compile(
+    rf"\b(?:(?:{'|'.join(DAYS)}) )?(?P<nth>\d\d?) (?P<month>{'|'.join(MONTHS)}) (?P<year>\d{{4}})\b"
+)
+_WEEKDAY_TEXT = re.compile(
+    rf"\b(?P<day>{'|'.join(DAYS)}),? (?P<nth>\d\d?)(?:st|nd|rd|th)? (?P<month>{'|'.join(MONTHS)})"
+    r",? (?P<year>\d{4})\b",
+    re.I,
+)
+_BEGUN = "|".join({name[:n] for name in DAYS for n in range(1, len(name) + 1)})
+_UNFINISHED = re.compile(
+    rf"\b(?:{_BEGUN}|(?:{'|'.join(DAYS)}),? ?(?:\d\d?\w{{0,2}}(?: \w*(?:,? ?\d{{0,4}})?)?)?)\Z",
+    re.I,
+)
+_IN_DIGITS = re.compile(r"\barabic numerals?\b|\bin digits\b", re.I)
+_SPELLED = re.compile(rf"\b{A_NUMBER}", re.I)
+
+
+def in_asked_form(answer: str, question: str) -> str:
+    """An answer with its days and numbers in the form that a question asks for, such as YYYY-MM-DD
+    or digits; "" if it only says that form.
+
+    >>> in_asked_form("on 7 May 2023", "When was it? (DD/MM/YYYY)")
+    'on 07/05/2023'
+    >>> in_asked_form("two cats", "How many were there? Use an Arabic numeral.")
+    '2 cats'
+    """
+    if _IN_DIGITS.search(question):
+        answer = _SPELLED.sub(_in_digits, answer)
+    form = _FORM.search(question)
+    if form is None:
+        return answer
+    if answer.strip(" .") == form[0]:
+        return ""
+
+    def formed(found: re.Match[str]) -> str:
+        month = f"{month_number(found['month']):02}"
+        parts = {"y": found["year"], "m": month, "d": found["nth"].zfill(2)}
+        return re.sub("[a-z]+", lambda part: parts[part[0][0].lower()], form[0], flags=re.I)
+
+    return _DAY_TEXT.sub(formed, answer)
+
+
+def wrong_weekday(text: str) -> bool:
+    """Whether a text has a date with a wrong weekday, or a date that does not exist.
+
+    >>> wrong_weekday("on Friday 30 November 2026"), wrong_weekday("on Monday 30 November 2026")
+    (True, False)
+    """
+    days = [(found["day"], _day_of(found)) for found in _WEEKDAY_TEXT.finditer(text)]
+    return any(day is None or DAYS[day.weekday()] != name.capitalize() for name, day in days)
+
+
+def right_weekdays(text: str) -> str:
+    """A text whose dates have their right weekdays; those of before 1900, by another calendar
+    perhaps, are left.
+
+    >>> right_weekdays("It is on Saturday, 15 December 2026.")
+    'It is on Tuesday, 15 December 2026.'
+    """
+
+    def right(found: re.Match[str]) -> str:
+        day = _day_of(found)
+        if day is None or day.year < 1900:
+            return found[0]
+        return f"{DAYS[day.weekday()]}{found[0][len(found['day']) :]}"
+
+    return _WEEKDAY_TEXT.sub(right, text)
+
+
+def unfinished_day(text: str) -> int:
+    """Where a weekday begins whose date may still follow the text; its length if none does.
+
+    >>> unfinished_day("It is on Sat"), unfinished_day("It is on Saturday at")
+    (9, 20)
+    """
+    found = _UNFINISHED.search(text)
+    return found.start() if found else len(text)
+
+
+def _day_of(found: re.Match[str]) -> date | None:
+    """The day of a match of _WEEKDAY_TEXT; None if no calendar has it."""
+    with suppress(KeyError, ValueError):
+        return date(int(found["year"]), month_number(found["month"]), int(found["nth"]))
+    return None
+
+
+def _in_digits(found: re.Match[str]) -> str:
+    try:
+        return str(number(found[0]))
+    except KeyError:
+        return found[0]  # "ſix" only looks like a number

@@ -28,11 +28,14 @@ from edgemem.language.en_calendar import (
     A_YEAR,
     DAYS,
     MONTHS,
+    ORDINALS,
+    SPELLED_NTH,
     add_months,
     day_text,
     earlier,
     month_number,
     shifted,
+    spelled_nth,
 )
 from edgemem.language.en_plain import plain_places
 
@@ -68,14 +71,6 @@ _PART = r"(?: (?P<part>morning|afternoon|evening|night))?"
 # "thursday, thursday the 22nd": said twice, it is one day.
 _SAID_TWICE = rf"{_WEEKDAY},? (?:(?:on )?(?P=day),? )?"
 _MONTH = rf"(?P<month>{A_MONTH})"
-_ORDINALS = (
-    "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth "
-    "fourteenth fifteenth sixteenth seventeenth eighteenth nineteenth twentieth".split()
-)
-SPELLED_NTH = (
-    rf"(?:(?:twenty|thirty)[- ])?(?:{'|'.join(_ORDINALS[:9])})|{'|'.join(_ORDINALS[9:])}|thirtieth"
-)
-"""A regular expression: a day of the month in words, as dictation writes it."""
 _SUFFIX = "(?:st|nd|rd|th)"
 _NTH = rf"(?:(?P<nth>\d{{1,2}}){_SUFFIX}|(?P<spelled>{SPELLED_NTH}))"
 _NUMBER = rf"(?:(?P<nth>\d{{1,2}}){_SUFFIX}?|(?P<spelled>{SPELLED_NTH}))"
@@ -228,7 +223,7 @@ def _weekday_of_month(match: re.Match[str], said: date) -> _Found:
         begins = date(year, month_number(match["month"]), 1)
         if which == "last":
             return (_nearest(match, add_months(begins, 1), -1),) * 2
-        return (_nearest(match, begins + timedelta(weeks=_ORDINALS.index(which), days=-1), 1),) * 2
+        return (_nearest(match, begins + timedelta(weeks=ORDINALS.index(which), days=-1), 1),) * 2
 
     return _to_weekday(match, calendar.nearest(of_year, said, _tense(match) or 1)[0])
 
@@ -396,18 +391,6 @@ def _day_of_month(match: re.Match[str], said: date) -> _Found:
     return None
 
 
-def spelled_nth(words: str) -> int:
-    """The number of a day in words. Raises KeyError or ValueError on what only looks like one.
-
-    >>> spelled_nth("twenty-first")
-    21
-    """
-    *tens, unit = re.split("[- ]", words.lower())
-    if unit == "thirtieth":
-        return 30
-    return _ORDINALS.index(unit) + 1 + sum({"twenty": 20, "thirty": 30}[word] for word in tens)
-
-
 def _day_and_month(match: re.Match[str], said: date) -> _Found:
     """june 8; not "we may 8 times", nor "we march 10 km"."""
     surely = match[0].lower().startswith("on ") or re.search(r"\d(?:st|nd|rd|th)", match[0], re.I)
@@ -534,7 +517,7 @@ _RULES: tuple[tuple[str, str, _Rule], ...] = (
     (
         "the",
         # Not "and on the second I slept", of two nights.
-        rf"(?:\bon{_AFTER_PREPOSITION}) ?the (?!(?:{'|'.join(_ORDINALS[:4])})\b){_NTH}{NO_NOUN}",
+        rf"(?:\bon{_AFTER_PREPOSITION}) ?the (?!(?:{'|'.join(ORDINALS[:4])})\b){_NTH}{NO_NOUN}",
         _day_of_month,
     ),
     ("the", rf"(?:{_AFTER_BEING})the (?P<nth>\d{{1,2}}){_SUFFIX}{NO_NOUN}", _day_of_month),

@@ -1,4 +1,4 @@
-"""English: the days that a text tells of, and what it says to be moved, to end or to come again.
+"""English: the days that a text tells of, since when, what is moved, ends or comes again.
 
 "Put back a week" is seven days after a day that another message may have named: which one, no
 pattern tells (`pipeline/days.py` decides it by what both speak of). Knows dates as `en_dates`
@@ -32,22 +32,22 @@ from edgemem.language.en_calendar import (
     A_MONTH,
     A_YEAR,
     DAYS,
+    SPELLED_NTH,
     Days,
     add_months,
+    earlier,
     month_number,
 )
 from edgemem.language.en_dates import (
     COUNT,
     NO_NOUN,
-    SPELLED_NTH,
     UNIT,
     absolute,
     count,
     without_other_days,
 )
 from edgemem.language.en_plain import plain
-from edgemem.language.en_when import spelled_days
-from edgemem.language.other_dates import NAMED_OR_NUMBERED, days_in_english, forms_of
+from edgemem.language.other import NAMED_OR_NUMBERED, days_in_english, forms_of, spelled_days
 
 __all__ = [
     "Mention",
@@ -56,6 +56,7 @@ __all__ = [
     "counts_weeks",
     "ends_weekly",
     "goes_on",
+    "held_since",
     "may_call_off",
     "may_end_weekly",
     "may_move",
@@ -514,3 +515,66 @@ def _beside(before: str, own: str, after: str) -> str:
     """The words of the sentence beside a mention. own: of the mention itself."""
     left, right = _BREAK.split(before)[-1], _BREAK.split(after)[0]
     return " ".join([*left.split()[-_BEFORE:], own, *right.split()[:_AFTER]])
+
+
+# -- since when -------------------------------------------------------------------------------
+
+_LASTING = re.compile(
+    rf"\bfor (?:(?P<past>the (?:past|last)) |about |over |almost |nearly )?{COUNT} {UNIT}", re.I
+)
+_SINCE_DATE = re.compile(
+    rf"\b(?:since|on|in|from) (?:the )?(?:week of |weekend of )?(?:(?:{'|'.join(DAYS)}) )?"
+    rf"(?:(?P<nth>\d{{1,2}})(?:st|nd|rd|th)? (?:of )?)?(?:(?P<month>{A_MONTH}) ?)?"
+    r"(?P<year>(?:19|20)\d\d)?(?![\w-])"
+)
+_CLAUSE_BREAK = re.compile(r"[,;]| (?:and|but|because|so|while) ")
+
+
+def held_since(fact: str, target: str, told_at: str) -> str | None:
+    """The ISO day since when a fact's clause about a target holds; None if it does not say.
+
+    "has lived in Oslo for three years", "since 2019", "moved to Oslo in March". A month without a
+    year is the last one, or the next for "is moving to Oslo in March". Without a perfect tense "for
+    7 days" is a length, and says no beginning. told_at: ISO-8601.
+
+    >>> held_since("Ana has lived in Oslo for two years.", "Oslo", "2024-05-08T10:00:00+00:00")
+    '2022-05-08'
+    """
+    start = fact.find(target)
+    if start < 0:
+        return None
+    end = start + len(target)
+    break_ = _CLAUSE_BREAK.search(fact, end)
+    stop = break_.start() if break_ else len(fact)
+    told = datetime.fromisoformat(told_at).date()
+    try:
+        if lasting := _LASTING.search(fact, end, stop):
+            if not lasting["past"] and not _has_lasted(fact, lasting):
+                return None
+            return earlier(told, count(lasting, 2), lasting[3].lower()).isoformat()
+        for found in _SINCE_DATE.finditer(fact, end, stop):
+            if found["month"] or found["year"]:
+                return _date_of(found, told).isoformat()
+    except (KeyError, OverflowError, ValueError):
+        return None  # "ſix years" only looks like a number; "31 February"
+    return None
+
+
+def _has_lasted(fact: str, length: re.Match[str]) -> bool:
+    coming = tense.direction(fact, *length.span()) == tense.COMING
+    return tense.is_perfect(fact[: length.start()]) and not coming
+
+
+def _date_of(found: re.Match[str], told: date) -> date:
+    if not found["month"]:
+        return date(int(found["year"]), 1, 1)
+    month, nth = month_number(found["month"]), int(found["nth"] or 1)
+    year = int(found["year"] or told.year)
+    day = date(year, month, nth)
+    if found["year"]:
+        return day
+    since = found[0].lower().startswith("since")
+    if not since and tense.direction(found.string, *found.span()) == tense.COMING:
+        over = (month, int(found["nth"] or 31)) < (told.month, told.day)
+        return date(year + over, month, nth)
+    return day if day <= told else date(year - 1, month, nth)

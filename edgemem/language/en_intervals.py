@@ -1,23 +1,48 @@
-"""English: questions that compare the days of events: how long ago, how long between, which first.
+"""English: how long ago, how long between, which first, and how old somebody is.
 
-A small model can name a day, and can neither count nor compare days. So such a question is taken
-apart into its events, and the answer is worded from their days.
+A small model can name a day, and can neither count nor compare days. It quotes an age as it was
+told, years later, too. So such a question is taken apart into its events, or into whose age it is,
+and the answer is worded from their days. Knows texts and days; no message.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from datetime import date, timedelta
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import date, datetime, timedelta
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from edgemem.language.en_calendar import A_MONTH, A_NAMED_DAY, day_text, month_number
+from edgemem.language.en import (
+    A_NUMBER,
+    KIN,
+    NUMBER_WORDS,
+    STOP_WORDS,
+    content_words,
+    is_question,
+    number,
+    same_word,
+    sentences,
+    words,
+)
+from edgemem.language.en_calendar import (
+    A_MONTH,
+    A_NAMED_DAY,
+    DAYS,
+    MONTHS,
+    day_text,
+    earlier,
+    month_number,
+)
 from edgemem.language.en_dates import COUNT, UNIT
 from edgemem.language.en_days import mentions, told_days
-from edgemem.language.en_when import spelled_days
+from edgemem.language.en_plain import plain
+from edgemem.language.other import spelled_days
 
-__all__ = ["Comparison", "Event", "begins", "comparison", "counted_down", "counts_down"]
-__all__ += ["days_told", "is_vague", "worded"]
+__all__ = ["Birth", "Comparison", "Event", "age_text", "begins", "births", "comparison"]
+__all__ += ["counted_down", "counts_down", "days_told", "is_vague", "tells_of_death", "whose_age"]
+__all__ += ["worded"]
 
 Asks = Literal["since", "until", "between", "first", "before"]
 
@@ -248,3 +273,291 @@ def _length(days: int, unit: str) -> str:
         return ""
     about = f"about {counted(n, in_unit)}"
     return about if unit else f"{counted(days, 'day')} ({about})"
+
+
+# -- how old ----------------------------------------------------------------------------------
+
+_FAR = 60  # characters between a name and an age
+_OLDEST = 120
+_LONGEST_TOLD = 1000  # characters of a sentence that tells an age
+_ASKED = re.compile(
+    r"\bhow old(?: is| are| am|['’]s| would| must| has| have| does that make) (?P<a>.+)"
+    r"|\b(?:what|which) age(?: is| are| am|['’]s| has) (?P<b>.+)"
+    r"|\bthe age of (?P<c>.+)"
+    r"|(?!.*the age of)\b(?:what(?:(?: is| are|['’]s) )?|^)(?P<d>[^?.!,]+?)(?:['’]?s)? age\b.*",
+    re.I,
+)
+_NOT_NOW = re.compile(r"\b(?:was|were|will|when|did|had|shall|need|until|turning|to be)\b", re.I)
+_FILLERS = frozenset(
+    "about age again anyway be become by can currently days exactly form get gets getting got has "
+    "have if is know lol make me minute moment much must now nowadays old present please quick "
+    "reached remind right rn roughly say tell that these this time today turned would".split()
+)
+_N = rf"(?P<n>\d{{1,3}}|{A_NUMBER})"
+_AGED_IN = r"(?:(?P<unit>year|month|week|day)|yr)s?"
+_AND_MORE = rf"(?!,? (?:and |or )?(?:\d|(?:{'|'.join(NUMBER_WORDS)})\b))"
+_STOP = r"\Z|[.,;:!?()…](?!\d)|(?:and|but|now|today|so|already)\b"
+_ENDS = rf"{_AND_MORE}(?=\W*(?:{_STOP}))"
+_WHEN = r"(?:on|at|in|this|next|last|tomorrow|today|yesterday)\b"
+_NTH = r"(?:st|nd|rd|th)"
+_BIRTHPLACE = (
+    r"(?:(?!,? (?:and|but|when|since|before|after|until|while|around|about|moved|came|left)\b"
+    r"|[,;] (?:i|we|s?he|they|it|who|which|my|\w+ed)\b).){0,40}"
+)
+"""What follows "born" up to another event: "born in Leeds, moved in 2010"."""
+_BORN = re.compile(
+    r"(?:\b(?:born|d\.?o\.?b|date of birth|birth ?date)\b"
+    rf"|(?:,|\b(?:was|were|been)) (?:built|whelped)\b)(?P<rest>{_BIRTHPLACE})",
+    re.I,
+)
+_BORN_SHORT = re.compile(r"\(b\.")
+_BIRTHDAY = re.compile(
+    r"\b(?:birthday|bday)(?: is\b|['’]s\b|[:,=]| \()"
+    rf"(?P<rest>\W*(?:on |the )*(?:\d|(?:{A_MONTH})\b).{{0,30}})",
+    re.I,
+)
+_TURNS = re.compile(
+    r"\b(?:(?P<turns>turn(?P<past>ed)?(?:s|ing)?|(?:will|['’]ll|gonna|going to) be)"
+    rf"|(?:is|am|was|are|s?hes|['’](?:s|m|re))(?= [\w-]+ {_WHEN})) {_N}{_AND_MORE}"
+    rf"(?=\W*(?:{_STOP}|{_WHEN}|(?:over|an?|two|years? old)\b))"
+    rf"|(?:(?<=s )|(?<=\bmy ))(?P<nth>\d{{1,3}}){_NTH}"
+    rf"(?= (?:(?:birthday|bday)(?: is| was)?|is|was) (?:{_WHEN}|\d))",
+    re.I,
+)
+_IS = re.compile(
+    rf"\b{_N}[- ]?{_AGED_IN}[- ]?old\b"
+    rf"|\b(?:is|am|are|aged?|['’](?:s|m|re)) (?:only |just |now |already )?"
+    rf"{_N.replace('?P<n>', '?P<bare>')}{_ENDS}"
+    r"|(?<=\w )\((?P<aged>\d{1,2})\)|(?<=[A-Z]\w), (?P<beside>\d{1,2})(?=[,.;])",
+    re.I,
+)
+_ENDED = re.compile(_ENDS, re.I)
+_ADJECTIVE = re.compile(r"(?:year|yr|month|week|day)[- ]?old\Z", re.I)  # "my 12-year-old"
+_NOT_SO = re.compile(
+    r"\b(?:when|since|before|after|until|till|once|if|unless|wish)\b[^,;]*\Z|\b(?:was|were|been)\s*\Z",
+    re.I,
+)
+"""Before an age that is none of today: "when I'm 64", "he was 12 years old"."""
+_DEAD = re.compile(
+    r"\b(?:died|dead|death|deceased|buried|funeral|rest in peace|rip|put to sleep|been gone"
+    r"|(?:my|our|his|her|their|the) late|would(?: have|['’]?ve) been|would be \d"
+    rf"|passed (?:away|on|last|this|(?:{'|'.join(DAYS)})\b))\b",
+    re.I,
+)
+_BESIDE = (
+    r"(?:[\s,:(]|['’]?(?:s|m|re|ve)\b|\b(?:is|am|are|was|were|be|been|being|have|has|had|having|just"
+    r"|only|now|already|finally|also|who|which|age|(?:live|work) with|(?:from|at|in) \w+)\b)*"
+)
+_TO_SPEAKER = re.compile(_BESIDE, re.I)
+_TO_OTHER = re.compile(
+    r"(?:(?:(?!\b(?:an?|says?|said|thinks?|thought|tells?|told|asked|knows?)\b).)*"
+    rf"\b(?:s?he|they)(?:s|re)?\b)?{_BESIDE}",
+    re.I | re.S,
+)
+"""What may lie between a name and an age. Any other word may be what has the age: "Tom's car is
+12", "Tom says she is 12"."""
+_YEAR = re.compile(r"\b(?:1[89]|20)\d\d\b")
+_MENTION = re.compile(rf"\b(?:(?P<own>i|my)|(?P<kin>{KIN})|(?P<word>\w+))\b", re.I)
+_POSSESSIVE = re.compile(r"['’]s?\s+")
+_APART = re.compile(r"[\s,(:]*(?:(?:the|is|are|called|named)[\s,]+){0,3}")
+"""What may lie between the names of one person: "my daughter, Mia"."""
+_PRONOUN = re.compile(r"\b(?:he|she|they|it)\b", re.I)
+_SPEAKER = frozenset(("i", "my"))
+_SPEAKER_IN = re.compile(r"^(?:i|me)\b|\bmy(?: own| current| present)?\Z", re.I).search
+_IN_MONTHS, _IN_WEEKS = 2, 60  # years, days below which an age is told in months, in weeks
+_NO_NAMES = frozenset(map(str.lower, (*MONTHS, *DAYS))) | STOP_WORDS
+
+
+class Birth(NamedTuple):
+    """The first and the last day on which somebody may have been born, by what was told.
+
+    of_age: whether an age was told, and no day or year of birth.
+    """
+
+    first: date
+    last: date
+    of_age: bool = False
+
+
+def whose_age(question: str) -> set[str] | None:
+    """The words for the one whose present age a question asks for: "i" for the speaker. None if it
+    asks for no such age.
+
+    >>> sorted(whose_age("How old is my aunt Rosa now?")), whose_age("How old was I then?")
+    (['aunt', 'rosa'], None)
+    """
+    text = plain(question).strip()
+    found = _ASKED.search(text) if len(text) <= _LONGEST and not _NOT_NOW.search(text) else None
+    if found is None:
+        return None
+    whom = next(filter(None, found.groups()))
+    if _SPEAKER_IN(whom):
+        return {"i"}
+    asked = {*content_words(whom)} - _FILLERS
+    if not asked:  # "And my sister Rosalind, what is her age?"
+        named = _mentions(text[: found.start()], set())
+        asked = {*named[-1].names} - _SPEAKER if named else asked
+    return asked or None
+
+
+def births(text: str, said_at: str, asked: set[str]) -> list[Birth]:
+    """When somebody was born, by each sentence that tells it or tells an age. said_at: local ISO.
+    asked: the words for that one, as `whose_age` gives them.
+
+    >>> births("My aunt Rosa was born on 3 May 1961.", "2026-01-05T10:00:00", {"rosa"})
+    [Birth(first=datetime.date(1961, 5, 3), last=datetime.date(1961, 5, 3), of_age=False)]
+    """
+    said = datetime.fromisoformat(said_at).date()
+    found = []
+    for before, sentence in pairwise(["", *sentences(_BORN_SHORT.sub("(born", plain(text)))]):
+        if len(sentence) > _LONGEST_TOLD or is_question(sentence):
+            continue
+        if tells_of_death(f"{before[-_LONGEST_TOLD:]} {sentence}", asked):
+            continue
+        for start, end, birth in _told(sentence, said, said_at):
+            if birth.of_age and _NOT_SO.search(sentence[:start]):
+                continue
+            if _is_of(before[-_LONGEST_TOLD:], sentence, start, end, asked - _SPEAKER):
+                found.append(birth)
+    return found
+
+
+def tells_of_death(text: str, asked: set[str]) -> bool:
+    """Whether a text that names the one who is asked about tells of a death. Never the speaker's.
+
+    >>> tells_of_death("Grandpa was born in 1930 and died in 2001.", {"grandpa"})
+    True
+    """
+    if asked <= _SPEAKER or not _DEAD.search(text):
+        return False
+    named = words(text.lower())
+    return all(same_word(word, named) for word in asked)
+
+
+def _told(sentence: str, said: date, said_at: str) -> Iterator[tuple[int, int, Birth]]:
+    """The births that a sentence tells, each with the characters that tell it."""
+    with suppress(KeyError, ValueError, OverflowError):  # "ſix"; "aged 120", said in the year 100
+        for found in (*_BORN.finditer(sentence), *_BIRTHDAY.finditer(sentence)):
+            rest = found["rest"]
+            year = _YEAR.search(rest)
+            days = [days for days in told_days(f"on{rest}", said_at) if days[0] <= said]
+            if found.re is _BIRTHDAY and not (days and year and int(year[0]) < said.year):
+                continue  # this year's, or one that is celebrated
+            if days:
+                yield *found.span(), Birth(*days[0])
+            elif year and int(year[0]) <= said.year:
+                yield *found.span(), Birth(date(int(year[0]), 1, 1), date(int(year[0]), 12, 31))
+        for found in _TURNS.finditer(sentence):
+            n = number(found["n"] or found["nth"])
+            days = told_days(sentence[found.start() if found["nth"] else 0 :], said_at)
+            if n > _OLDEST or not (days or found["turns"]):
+                continue
+            if days:
+                first, last = days[0]
+            elif found["past"]:
+                first, last = earlier(said, 3, "month"), said
+            else:
+                first, last = said, earlier(said, -1, "year")
+            yield *found.span(), Birth(earlier(first, n, "year"), earlier(last, n, "year"), True)
+        for found in _IS.finditer(sentence):
+            n = number(next(filter(None, found.group("n", "bare", "aged", "beside"))))
+            unit = (found["unit"] or "year").lower()
+            if n <= _OLDEST:
+                first = earlier(said, n + 1, unit) + timedelta(days=1)
+                yield *found.span(), Birth(first, earlier(said, n, unit), True)
+
+
+class _Mention(NamedTuple):
+    """Somebody's names where a text names them. head: those after the last possessive."""
+
+    start: int
+    end: int
+    names: tuple[str, ...]
+    head: tuple[str, ...]
+
+
+def _mentions(text: str, asked: set[str]) -> list[_Mention]:
+    """Whom a text names, in order. The speaker's names are "i" or "my". asked: more names."""
+    found: list[_Mention] = []
+    for match in _MENTION.finditer(text):
+        name = match[0].lower()
+        if match["word"] and not (
+            (same_word(name, asked) and name[:-1] not in asked)
+            or (match[0][0].isupper() and name not in _NO_NAMES)
+        ):
+            continue
+        names = tuple(words(name))
+        if found and _POSSESSIVE.fullmatch(text, found[-1].end, match.start()):
+            found[-1] = _Mention(found[-1].start, match.end(), found[-1].names + names, names)
+        elif found and _APART.fullmatch(text, found[-1].end, match.start()):
+            *_, said, head = found[-1]
+            found[-1] = _Mention(found[-1].start, match.end(), said + names, head + names)
+        else:
+            found.append(_Mention(*match.span(), names, names))
+    return found
+
+
+def _is_of(before: str, sentence: str, start: int, end: int, asked: set[str]) -> bool:
+    """Whether the characters [start, end) of a sentence tell of the one who is asked about.
+
+    before: the sentence before it. asked: the words for that one; none for the speaker. It is
+    whoever is named last before these characters, or right after ("our 12-year-old son").
+    """
+    lead, told, rest = f"{before} {sentence[:start]}", sentence[start:end].lower(), sentence[end:]
+    named, after = _mentions(lead, asked), _mentions(rest, asked)
+    if asked:
+        named = [each for each in named if not _SPEAKER.issuperset(each.names)]
+    adjective = _ADJECTIVE.search(told)
+    if adjective and after and not rest[: after[0].start].strip():
+        return bool(asked) and _is_named(after[0], asked)
+    if told.endswith("old") and not _ENDED.match(rest):
+        return False  # "my 12-year-old car"
+    if len(named) > 1 and _PRONOUN.search(lead, named[-1].end):
+        return False  # "Mia loves Tom. She is 7."
+    if not named:  # "born in 1994 and already bad knees"
+        return not (asked or after or sentence[:start].strip() or told.endswith("old"))
+    gap = lead[named[-1].end :]
+    owned = _POSSESSIVE.fullmatch(gap)
+    if (adjective and (owned or "my" in named[-1].names)) or (owned and told.startswith("is")):
+        return False  # "my 12-year-old and I", "my shoe size is 42 and Mia's is 37"
+    if len(gap) > _FAR or (told[0] in "(," and gap.strip()):
+        return False
+    if not asked:
+        return _SPEAKER.issuperset(named[-1].names) and bool(_TO_SPEAKER.fullmatch(gap))
+    return _is_named(named[-1], asked) and bool(_TO_OTHER.fullmatch(gap))
+
+
+def _is_named(mention: _Mention, asked: set[str]) -> bool:
+    """Whether a mention has all the words asked for, and one of them after the last possessive.
+
+    "My daughter" is no daughter of Tom.
+    """
+    owners = {*mention.names} - {*mention.head} - _SPEAKER
+    if owners.isdisjoint(asked) and owners and all(re.fullmatch(KIN, word) for word in asked):
+        return False
+    known = all(same_word(word, {*mention.names}) for word in asked)
+    return known and any(same_word(word, {*mention.head}) for word in asked)
+
+
+def age_text(birth: Birth, today: date) -> str | None:
+    """How old somebody is, as a number of years, or of months or weeks for a child.
+
+    "6 or 7" if the birthday is not known; None if more is unknown.
+
+    >>> age_text(Birth(date(2019, 1, 1), date(2019, 12, 31)), date(2026, 3, 1))
+    '6 or 7'
+    """
+    first, last = _years(birth.last, today), _years(birth.first, today)
+    if first < 0 or last > first + 1:
+        return None
+    if last < _IN_MONTHS:
+        days = (today - birth.first).days, (today - birth.last).days
+        unit, n = ("week", 7) if days[0] < _IN_WEEKS else ("month", 30.44)
+        if days[0] - days[1] > n:
+            return None
+        return counted(int(days[0] // n), unit)
+    return f"{first}" if first == last else f"{first} or {last}"
+
+
+def _years(birth: date, today: date) -> int:
+    return today.year - birth.year - ((today.month, today.day) < (birth.month, birth.day))
