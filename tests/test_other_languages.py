@@ -21,7 +21,7 @@ from edgemem.config import load_settings
 from edgemem.errors import DimensionMismatch
 from edgemem.language import grams, is_other_language, is_other_script, name_forms
 from edgemem.results import Query, Scope
-from edgemem.retrieval.lexical import MAX_GRAMS, Postings, gram_counts, query_grams
+from edgemem.retrieval.lexical import MAX_GRAMS, Matches, Postings, gram_counts, query_grams
 from edgemem.retrieval.search import RELEVANT, Feature
 from edgemem.runtime.models import DEFAULT_EMBEDDER
 from edgemem.store.changes import tokenize
@@ -120,7 +120,7 @@ def ranked(postings: Postings) -> dict[str, tuple[list[int], list[float]]]:
     """The documents that have each gram, and what they score for it alone."""
     corpus = postings.corpus(np.ones(20, np.bool_))
     every = {gram for counted in tokenize(SPOKEN) for gram in gram_counts(counted)}
-    found = {gram: postings.view([gram], corpus).search(20) for gram in every}
+    found = {gram: Matches.of(postings.view([gram], corpus), 20) for gram in every}
     return {gram: (match.docs.tolist(), match.scores.tolist()) for gram, match in found.items()}
 
 
@@ -147,7 +147,7 @@ def test_postings_in_grams_are_those_of_the_texts_whatever_came_and_went(before,
     expected = Postings()
     expected.apply([], list(said), [gram_counts(each) for each in tokenize(list(said.values()))])
     for postings in (followed, words.by_grams()):
-        assert ranked(postings) == ranked(expected) and postings._live_count == len(said)
+        assert ranked(postings) == ranked(expected) and postings._live.sum() == len(said)
 
 
 # What a search finds

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from storekit import T1, T2, add, memory
 from wordkit import Texts, plain_bm25, scores_of
 
-from edgemem.retrieval.lexical import Matches, Postings, PostingsView
+from edgemem.kernels import Bm25Query
+from edgemem.retrieval.lexical import Matches, Postings
 from edgemem.store import Store
 from edgemem.store.changes import stored_postings, tokenize, word_terms
 
@@ -46,9 +47,7 @@ def mask_of(seen: set[int], postings: Postings) -> np.ndarray:
     return mask
 
 
-def view_of(
-    postings: Postings, terms: list[str], allowed: np.ndarray | None = None
-) -> PostingsView:
+def view_of(postings: Postings, terms: list[str], allowed: np.ndarray | None = None) -> Bm25Query:
     everything = np.ones(postings.doc_end, np.bool_)
     return postings.view(terms, postings.corpus(everything if allowed is None else allowed))
 
@@ -67,12 +66,12 @@ def test_the_ranking_is_plain_bm25s_whatever_came_and_went(data: st.DataObject) 
         for _ in range(data.draw(st.integers(1, 2))):  # a second time changes nothing
             postings.apply([*removed, 99], list(new), tokenize(list(new.values())))
         texts = {d: t for d, t in texts.items() if d not in removed} | new
-    assert postings._live_count == len(texts)
+    assert postings._live.sum() == len(texts)
     terms = word_terms(data.draw(st.lists(st.sampled_from([*WORDS, "unknown"]), max_size=4)))
     k = data.draw(st.integers(1, 30))
-    assert_plain(view_of(postings, terms).search(k), k, texts, terms, set(texts))
+    assert_plain(Matches.of(view_of(postings, terms), k), k, texts, terms, set(texts))
     seen = data.draw(st.sets(st.integers(1, 30)))
-    found = view_of(postings, terms, mask_of(seen, postings)).search(k)
+    found = Matches.of(view_of(postings, terms, mask_of(seen, postings)), k)
     assert_plain(found, k, texts, terms, seen)
 
 
@@ -93,7 +92,7 @@ def test_many_changes_one_by_one_keep_to_plain_bm25() -> None:
         if step % 20 == 0:
             seen = {int(d) for d in texts if rng.random() < 0.7}
             terms = word_terms(list(rng.choice(WORDS, 3, replace=False)))
-            found = view_of(postings, terms, mask_of(seen, postings)).search(10)
+            found = Matches.of(view_of(postings, terms, mask_of(seen, postings)), 10)
             assert_plain(found, 10, texts, terms, seen)
 
 
@@ -125,7 +124,7 @@ def test_a_cold_start_gives_what_the_changes_gave() -> None:
         texts = {d: t for d, t in texts.items() if d not in gone}
         with store.snapshot() as connection:
             cold = Postings.of(stored_postings(connection))
-    assert cold._live_count == hot._live_count == len(texts)
+    assert cold._live.sum() == hot._live.sum() == len(texts)
     for postings in (cold, hot):
         postings.apply([next(iter(texts))], [70], tokenize(["tea and rain"]))
     del texts[next(iter(texts))]
@@ -133,7 +132,7 @@ def test_a_cold_start_gives_what_the_changes_gave() -> None:
     for words in (["tea"], ["milk", "plays", "sun"], ["naïve", "東京", "2024", "unknown"]):
         terms = word_terms(words)
         for k in (1, 3, 100):
-            one, other = view_of(hot, terms).search(k), view_of(cold, terms).search(k)
+            one, other = Matches.of(view_of(hot, terms), k), Matches.of(view_of(cold, terms), k)
             assert_plain(one, k, texts, terms, set(texts))
             assert one.docs.tolist() == other.docs.tolist()
             assert one.scores.tolist() == other.scores.tolist()
@@ -142,20 +141,20 @@ def test_a_cold_start_gives_what_the_changes_gave() -> None:
 
 def test_nothing_is_found_where_nothing_is() -> None:
     for postings in (Postings(), filled({1: "", 2: "!"}), filled({1: "tea"})):
-        found = view_of(postings, ["milk"]).search(3)
+        found = Matches.of(view_of(postings, ["milk"]), 3)
         assert len(found.docs) == len(found.scores) == 0 and len(found.idf) == 1
         assert scores_of(found, [0, 1, 2]) == [0, 0, 0]
-        assert len(view_of(postings, []).search(3).idf) == 0
+        assert len(Matches.of(view_of(postings, []), 3).idf) == 0
     nobody = np.zeros(2, np.bool_)
-    assert len(view_of(filled({1: "tea"}), ["tea"], nobody).search(3).docs) == 0
+    assert len(Matches.of(view_of(filled({1: "tea"}), ["tea"], nobody), 3).docs) == 0
 
 
 def test_what_all_left_can_be_filled_again() -> None:
     postings = filled({d: "tea milk" for d in range(1, 9)})
     postings.apply(range(1, 9), [], [])
-    assert postings._live_count == 0 and len(view_of(postings, ["tea"]).search(3).docs) == 0
+    assert postings._live.sum() == 0 and len(Matches.of(view_of(postings, ["tea"]), 3).docs) == 0
     postings.apply([], [4], tokenize(["tea"]))
-    assert view_of(postings, ["tea"]).search(3).docs.tolist() == [4]
+    assert Matches.of(view_of(postings, ["tea"]), 3).docs.tolist() == [4]
 
 
 def test_memory_is_given_back_when_documents_go() -> None:
@@ -180,13 +179,13 @@ def test_a_view_sees_nothing_of_later_changes() -> None:
     postings.apply([2, 3], [], [])
     del texts[2], texts[3]
     view = view_of(postings, ["tea", "milk"])
-    found = view.search(50)
+    found = Matches.of(view, 50)
     postings.apply([], [3], tokenize(["tea"]))
-    later = view_of(postings, ["tea", "milk"]).search(50)
+    later = Matches.of(view_of(postings, ["tea", "milk"]), 50)
     for doc in range(30, 200):  # appended; then moved, compacted, replaced and removed
         postings.apply([], [doc], tokenize(["tea milk"]))
     postings.apply(range(1, 10), list(range(10, 20)), tokenize(["sun"] * 10))
-    assert_plain(view.search(50), 50, texts, ["tea", "milk"], set(texts))
+    assert_plain(Matches.of(view, 50), 50, texts, ["tea", "milk"], set(texts))
     assert_plain(found, 50, texts, ["tea", "milk"], set(texts))
     texts[3] = "tea"
     assert_plain(later, 50, texts, ["tea", "milk"], set(texts))
@@ -202,7 +201,7 @@ def test_searches_in_other_threads_see_whole_changes() -> None:
         while not done.is_set():
             with lock:
                 view = view_of(postings, ["milk", "tea"])
-            found = view.search(400)
+            found = Matches.of(view, 400)
             weights = scores_of(found, found.docs)
             if len(found.docs) != 300 or weights != found.scores.tolist():
                 wrong.append(found)
@@ -223,4 +222,4 @@ def test_searches_in_other_threads_see_whole_changes() -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
-    assert view_of(postings, ["milk"]).search(9).docs.tolist() == [milk]
+    assert Matches.of(view_of(postings, ["milk"]), 9).docs.tolist() == [milk]

@@ -314,7 +314,7 @@ def test_more_scopes_than_are_kept_are_all_answered_right(store):
 def test_having_marks_the_documents_with_any_of_the_terms():
     postings = Postings()
     postings.apply([], [1, 3, 7], [{"tea": 1}, {"milk": 2}, {"rain": 1}])
-    assert postings.slots_with_any(["tea", "rain", "unknown"]).tolist() == [True, False, True]
+    assert np.flatnonzero(postings.with_any(["tea", "rain", "unknown"])).tolist() == [1, 7]
 
 
 def test_what_says_when_is_looked_at_anew_after_a_write(store):

@@ -13,9 +13,8 @@ Texts = dict[int, str]
 
 def scores_of(found: Matches, docs: Sequence[int]) -> list[float]:
     """What any documents score; 0 for one that is not there."""
-    slot_of = found._view.slots
-    slots = [slot_of[d] if 0 <= d < len(slot_of) else -1 for d in docs]
-    return [float(found._by_slot[slot]) if slot >= 0 else 0.0 for slot in slots]
+    scores = found.all_scores
+    return [float(scores[d]) if 0 <= d < len(scores) else 0.0 for d in docs]
 
 
 def plain_bm25(

@@ -3,9 +3,7 @@
 `Postings` maps terms to documents, and is updated as memories come and go. It is a disposable copy
 of the store's full-text index, which stays authoritative.
 
-The postings of all terms lie in one pool; a term that outgrows its room moves to the pool's end.
-Each document has a slot. A changed document gets a new slot, and the postings of its old text then
-belong to a dead slot. Arrays that are overwritten in place are copied into each search's view.
+A change makes new arrays, so a search reads those that it was given.
 """
 
 from __future__ import annotations
@@ -16,9 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
+from itertools import chain
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from edgemem import language
 from edgemem.kernels import (
@@ -32,11 +32,10 @@ from edgemem.kernels import (
     word_features,
 )
 from edgemem.results import local_time
-from edgemem.retrieval.vectors import Columns
 from edgemem.store.changes import StoredPostings, word_terms
 
-__all__ = ["Corpus", "Matches", "Postings", "PostingsView", "embedded_text", "gram_counts"]
-__all__ += ["query_grams", "query_terms", "query_words", "search_text", "time_terms"]
+__all__ = ["Corpus", "Matches", "Postings", "embedded_text", "gram_counts", "query_grams"]
+__all__ += ["query_terms", "query_words", "search_text", "time_terms"]
 
 
 _DAY_LINE = re.compile(rf"\n{language.DAY_TEXT}\Z")
@@ -105,50 +104,16 @@ def time_terms() -> list[str]:
 
 
 MAX_COUNT = 2**16 - 1
-MAX_DEAD_SHARE = 0.25
-
-# By slot, by term and by entry of the pool. doc: the slot's document number. live: whether the slot
-# is that document's current one. room: the entries reserved for a term in the pool.
-SLOT_COLUMNS: dict[str, type] = {"doc": np.int64, "lengths": np.int32, "live": np.bool_}
-TERM_COLUMNS: dict[str, type] = {"start": np.int64, "size": np.int64, "room": np.int64}
-POOL_COLUMNS: dict[str, type] = {"slots": np.int32, "counts": np.uint16}
-DOC_COLUMNS: dict[str, type] = {"slot": np.int32}  # by document number; -1: none
+MAX_UNUSED_SHARE = 0.25  # of the terms, that are in no document
 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """The documents that a search may find: a mask by slot, their number, and mean tokens."""
+    """The documents that a search may find: a mask by number, how many, and their mean tokens."""
 
     allowed: BoolArray
     count: int
     average_length: float
-
-
-@dataclass(frozen=True, slots=True)
-class PostingsView:
-    """A snapshot of the postings of some terms.
-
-    docs: the document of each slot; ascending: whether these ascend. slots: the slot of each
-    document.
-    """
-
-    query: Bm25Query
-    docs: IntArray
-    slots: NDArray[np.int32]
-    ascending: bool
-
-    def search(self, k: int) -> Matches:
-        """The k documents with the best BM25. Raises ValueError if k < 1."""
-        by_slot = np.empty(len(self.docs), np.float32)
-        slots, scores, idf = bm25(self.query, k, by_slot)
-        if not self.ascending and len(slots):
-            # The kernel ordered equal scores by slot. Order them by document, including all that
-            # tie with the last one.
-            tied = np.flatnonzero(by_slot == scores[-1])
-            slots = np.concatenate([slots[scores > scores[-1]], tied])
-            slots = slots[np.lexsort((self.docs[slots], -by_slot[slots]))][:k]
-            scores = by_slot[slots]
-        return Matches(self.docs[slots], scores, idf, self, by_slot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,56 +122,64 @@ class Matches:
 
     docs: (m,) int64 and scores: (m,) float32, best first, scores above 0, equal ones by lower
     document. idf: (t,) float64, of each query term, among the documents that the search may see.
+    all_scores: (n,) float32, of every document by its number.
     """
 
     docs: IntArray
     scores: FloatArray
     idf: DoubleArray
-    _view: PostingsView
-    _by_slot: FloatArray
+    all_scores: FloatArray
+    query: Bm25Query
+
+    @classmethod
+    def of(cls, query: Bm25Query, k: int) -> Matches:
+        """The k documents with the best BM25. Raises ValueError if k < 1."""
+        all_scores = np.empty(len(query.lengths), np.float32)
+        return cls(*bm25(query, k, all_scores), all_scores, query)
 
     def features(
         self, around: IntArray, session: IntArray, timed: BoolArray | None, max_length: int
     ) -> FloatArray:
-        """As `kernels.word_features`. timed: of `Postings.slots_with_any` in this generation."""
-        view = self._view
+        """As `kernels.word_features`. timed: of `Postings.with_any` in this generation."""
+        documents = np.arange(len(self.all_scores), dtype=np.int32)
         return word_features(
-            around, session, view.slots, view.query, self.idf, self._by_slot, timed, max_length
+            around, session, documents, self.query, self.idf, self.all_scores, timed, max_length
         )
 
 
 class Postings:
-    """Which term is in which document. Not thread-safe; its views may be used in any thread."""
+    """Which term is in which document. Not thread-safe; its views may be used in any thread.
+
+    The postings of all terms lie in two arrays, term by term, and by document within a term.
+    """
 
     def __init__(self) -> None:
-        self._slots = Columns(SLOT_COLUMNS)
-        self._terms = Columns(TERM_COLUMNS)
-        self._pool = Columns(POOL_COLUMNS)
         self._term_ids: dict[str, int] = {}
-        self._docs = Columns(DOC_COLUMNS)
-        self._live_count = 0
-        self._abandoned = 0  # entries of the pool that terms have moved away from
-        self._ascending = True  # slots ascend with their documents
+        self._offsets = np.zeros(1, np.int64)  # where each term's postings begin, and the last end
+        self._docs = np.empty(0, np.int32)
+        self._counts = np.empty(0, np.uint16)
+        self._lengths = np.zeros(1, np.int32)  # by document
+        self._live = np.zeros(1, np.bool_)  # by document
 
     @property
     def doc_end(self) -> int:
         """One more than the highest document number so far; a mask needs as many entries."""
-        return self._docs.size
+        return len(self._live)
 
     def memory_bytes(self) -> int:
         """Bytes of the arrays and of the table of terms."""
         names = sum(sys.getsizeof(term) + 32 for term in self._term_ids)  # 32: the int of its id
-        arrays = (self._slots, self._terms, self._pool, self._docs)
-        return sum(a.nbytes() for a in arrays) + sys.getsizeof(self._term_ids) + names
+        arrays = (self._offsets, self._docs, self._counts, self._lengths, self._live)
+        return sum(a.nbytes for a in arrays) + sys.getsizeof(self._term_ids) + names
 
     @classmethod
     def of(cls, stored: StoredPostings) -> Postings:
         """The postings that a store holds. A document's number is its memory's rowid."""
         postings = cls()
-        postings._add_slots(stored.rowids, stored.lengths)
         postings._term_ids = {term: i for i, term in enumerate(stored.terms)}
-        slots = postings._docs["slot"][stored.docs]
-        postings._fill_pool(np.diff(stored.offsets), slots, stored.counts)
+        postings._offsets = stored.offsets
+        postings._docs, postings._counts = stored.docs, stored.counts
+        postings._add_documents(stored.rowids, stored.lengths)
         return postings
 
     def by_grams(self) -> Postings:
@@ -218,17 +191,18 @@ class Postings:
         ]
         # Each posting of a term becomes a posting of each of the term's grams.
         repeats = np.array([len(gram_ids) for gram_ids in cut], np.int64)
-        sizes = np.repeat(self._terms["size"], repeats)
-        at = _spans(np.repeat(self._terms["start"], repeats), sizes)
+        sizes = np.repeat(np.diff(self._offsets), repeats)
+        before = np.cumsum(sizes) - sizes
+        at = np.repeat(np.repeat(self._offsets[:-1], repeats) - before, sizes)
+        at += np.arange(len(at))
         gram_of = np.repeat(np.array([id for gram_ids in cut for id in gram_ids], np.int64), sizes)
-        slots, counts = self._pool["slots"][at], self._pool["counts"][at]
-        live, end = self._slots["live"][slots], self.doc_end
-        pairs = gram_of[live] * end + self._slots["doc"][slots[live]]
+        end = self.doc_end
+        pairs = gram_of * end + self._docs[at]
         keys = distinct(pairs)
-        totals = np.bincount(np.searchsorted(keys, pairs), counts[live], len(keys)).astype(np.int64)
+        totals = np.bincount(np.searchsorted(keys, pairs), self._counts[at], len(keys))
         present = distinct(keys // end)
         names = list(ids)
-        docs = np.sort(self._slots["doc"][self._slots["live"]])
+        docs = np.flatnonzero(self._live)
         return Postings.of(
             StoredPostings(
                 [names[i] for i in present.tolist()],
@@ -246,166 +220,92 @@ class Postings:
         """Remove documents, and add new or changed ones.
 
         removed: numbers; unknown ones are ignored. docs: numbers >= 1, each once. terms: for each
-        of docs, the count of each term (>= 1). Cost O(postings of docs), rarely a copy of all.
+        of docs, the count of each term (>= 1). Copies all postings, so that views keep theirs.
         """
         numbers = np.asarray(docs, np.int64).reshape(-1)
         self._drop(np.concatenate([np.asarray(list(removed), np.int64), numbers]))
-        order = np.argsort(numbers)
-        counted = [terms[i] for i in order.tolist()]
-        lengths = np.array([sum(each.values()) for each in counted], np.int32)
-        slots = self._add_slots(numbers[order], lengths)
+        self._add_documents(numbers, [sum(counted.values()) for counted in terms])
         ids = self._term_ids
-        self._add_postings(
-            np.array([ids.setdefault(t, len(ids)) for each in counted for t in each], np.int64),
-            np.repeat(slots, [len(each) for each in counted]),
-            np.array([min(c, MAX_COUNT) for each in counted for c in each.values()], np.uint16),
+        added = sorted(
+            (ids.setdefault(term, len(ids)), doc, min(count, MAX_COUNT))
+            for doc, counted in zip(numbers.tolist(), terms, strict=True)
+            for term, count in counted.items()
         )
-        if (
-            self._slots.size - self._live_count > MAX_DEAD_SHARE * self._slots.size
-            or self._abandoned > MAX_DEAD_SHARE * self._pool.size
-        ):
-            self._compact()
+        if not added:
+            return
+        none_yet = np.full(len(ids) + 1 - len(self._offsets), self._offsets[-1])
+        starts = np.concatenate([self._offsets, none_yet])
+        at = [
+            starts[term] + np.searchsorted(self._docs[starts[term] : starts[term + 1]], doc)
+            for term, doc, _ in added
+        ]
+        of, added_docs, counts = np.array(added, np.int64).T
+        self._docs = _inserted(self._docs, at, added_docs)
+        self._counts = _inserted(self._counts, at, counts)
+        more = np.cumsum(np.bincount(of, minlength=len(ids)))
+        self._offsets = starts + np.concatenate([[0], more])
 
     def corpus(self, allowed: BoolArray) -> Corpus:
         """The documents that searches may find until the next `apply`. Cost O(documents).
 
         allowed: (doc_end,) or longer, bool by document number.
         """
-        mask = allowed[self._slots["doc"]] & self._slots["live"]
+        mask = allowed[: self.doc_end] & self._live
         count = int(np.count_nonzero(mask))
-        tokens = int(self._slots["lengths"].sum(where=mask, dtype=np.int64))
+        tokens = int(self._lengths.sum(where=mask, dtype=np.int64))
         # If none of them has a token, none has a term, and any average will do.
         return Corpus(mask, count, tokens / count if tokens else 1.0)
 
-    def view(self, terms: Sequence[str], corpus: Corpus) -> PostingsView:
+    def view(self, terms: Sequence[str], corpus: Corpus) -> Bm25Query:
         """A snapshot of the terms' postings for one search.
 
         terms: each once, as `store.changes.word_terms` gives them.
         """
-        query = Bm25Query(
-            self._pool["slots"],
-            self._pool["counts"],
-            *self._spans_of(terms),
-            self._slots["lengths"],
-            corpus.allowed,
-            corpus.count,
-            corpus.average_length,
-        )
-        return PostingsView(query, self._slots["doc"], self._docs["slot"], self._ascending)
+        starts, sizes = self._spans_of(terms)
+        return Bm25Query(
+            self._docs, self._counts, starts, sizes, self._lengths,
+            corpus.allowed, corpus.count, corpus.average_length,
+        )  # fmt: skip
 
-    def slots_with_any(self, terms: Sequence[str]) -> BoolArray:
-        """By slot, whether its document has any of these terms, for `Matches.features`."""
-        marked = np.zeros(self._slots.size, np.bool_)
+    def with_any(self, terms: Sequence[str]) -> BoolArray:
+        """By document, whether it has any of these terms, for `Matches.features`."""
+        marked = np.zeros(self.doc_end, np.bool_)
         starts, sizes = self._spans_of(terms)
         for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
-            marked[self._pool["slots"][start : start + size]] = True
+            marked[self._docs[start : start + size]] = True
         return marked
 
     def _spans_of(self, terms: Iterable[str]) -> tuple[IntArray, IntArray]:
-        """Where the terms' postings lie in the pool: starts and sizes; 0 and 0 if unknown."""
+        """Where the terms' postings lie: starts and sizes; an unknown term has none."""
         ids = np.array([self._term_ids.get(term, -1) for term in terms], np.int64)
-        known = ids >= 0
-        starts, sizes = np.zeros((2, len(ids)), np.int64)
-        starts[known] = self._terms["start"][ids[known]]
-        sizes[known] = self._terms["size"][ids[known]]
-        return starts, sizes
+        starts = self._offsets[ids]
+        return starts, np.where(ids < 0, 0, np.append(np.diff(self._offsets), 0)[ids])
+
+    def _add_documents(self, docs: IntArray, lengths: ArrayLike) -> None:
+        grown = max(0, int(docs.max(initial=0)) + 1 - self.doc_end)
+        self._live = np.append(self._live, np.zeros(grown, np.bool_))
+        self._lengths = np.append(self._lengths, np.zeros(grown, np.int32))
+        self._live[docs] = True
+        self._lengths[docs] = lengths
 
     def _drop(self, docs: IntArray) -> None:
-        docs = distinct(docs[(docs > 0) & (docs < self.doc_end)])
-        docs = docs[self._docs["slot"][docs] >= 0]
-        if len(docs):
-            self._slots["live"][self._docs["slot"][docs]] = False
-            self._docs.replace("slot")[docs] = -1
-            self._live_count -= len(docs)
-
-    def _add_slots(self, docs: IntArray, lengths: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Adds slots for documents that have none. docs: ascending."""
-        if not len(docs):
-            return np.empty(0, np.int32)
-        first, end = self._slots.size, self.doc_end
-        slots = np.arange(first, first + len(docs), dtype=np.int32)
-        if first and docs[0] < self._slots["doc"][-1]:
-            self._ascending = False
-        self._slots.grow(len(docs))
-        self._slots["doc"][first:] = docs
-        self._slots["lengths"][first:] = lengths
-        self._slots["live"][first:] = True
-        if docs[0] < end:
-            self._docs.replace("slot")
-        self._docs.grow(max(0, int(docs[-1]) + 1 - end))
-        self._docs["slot"][end:] = -1
-        self._docs["slot"][docs] = slots
-        self._live_count += len(docs)
-        return slots
-
-    def _add_postings(
-        self, ids: IntArray, slots: NDArray[np.int32], counts: NDArray[np.uint16]
-    ) -> None:
-        new = self._terms.size
-        self._terms.grow(len(self._term_ids) - new)
-        for name in TERM_COLUMNS:
-            self._terms[name][new:] = 0
-        order = np.argsort(ids, kind="stable")  # within a term, slots still ascend
-        terms, more = np.unique(ids, return_counts=True)
-        had = self._terms["size"][terms]
-        full = had + more > self._terms["room"][terms]
-        self._relocate(terms[full], (had + more)[full])
-        at = _spans(self._terms["start"][terms] + had, more)
-        self._pool["slots"][at] = slots[order]
-        self._pool["counts"][at] = counts[order]
-        self._terms["size"][terms] = had + more
-
-    def _relocate(self, terms: IntArray, needed: IntArray) -> None:
-        """Move terms to larger rooms at the pool's end. The old entries stay, for views."""
-        sizes, room = self._terms["size"][terms], _room(needed)
-        old = _spans(self._terms["start"][terms], sizes)
-        start = self._pool.size + np.cumsum(room) - room
-        self._pool.grow(int(room.sum()))
-        for name in POOL_COLUMNS:
-            self._pool[name][_spans(start, sizes)] = self._pool[name][old]
-        self._abandoned += int(self._terms["room"][terms].sum())
-        self._terms["start"][terms], self._terms["room"][terms] = start, room
-
-    def _fill_pool(
-        self, sizes: IntArray, slots: NDArray[np.int32], counts: NDArray[np.uint16]
-    ) -> None:
-        """Make a new pool. sizes: of each term; slots, counts: all postings, term by term."""
-        room = _room(sizes)
-        start = np.cumsum(room) - room
-        self._terms, self._pool, self._abandoned = Columns(TERM_COLUMNS), Columns(POOL_COLUMNS), 0
-        self._terms.grow(len(sizes))
-        self._pool.grow(int(room.sum()))
-        for name, values in (("start", start), ("size", sizes), ("room", room)):
-            self._terms[name][:] = values
-        at = _spans(start, sizes)
-        self._pool["slots"][at] = slots
-        self._pool["counts"][at] = counts
-
-    def _compact(self) -> None:
-        """Make new arrays without dead slots, their postings and the terms that only they had."""
-        at = _spans(self._terms["start"], self._terms["size"])
-        slots, counts = self._pool["slots"][at], self._pool["counts"][at]
-        live = self._slots["live"]
-        keep = live[slots]
-        # Every term has a posting: it is added with one, and dropped here if none is left.
-        ends = np.cumsum(self._terms["size"])
-        sizes = np.add.reduceat(keep, ends - self._terms["size"], dtype=np.int64)
-        left = [t for t, size in zip(self._term_ids, sizes.tolist(), strict=True) if size]
-        self._term_ids = {term: i for i, term in enumerate(left)}
-        renumbered = (np.cumsum(live) - 1).astype(np.int32)
-        self._fill_pool(sizes[sizes > 0], renumbered[slots[keep]], counts[keep])
-        self._slots.take(live)
-        docs = self._slots["doc"]
-        self._docs.replace("slot")[docs] = np.arange(len(docs))
-        self._ascending = bool(np.all(np.diff(docs) > 0))
+        docs = docs[(docs > 0) & (docs < self.doc_end)]
+        if not self._live[docs].any():
+            return
+        self._live = self._live.copy()
+        self._live[docs] = False
+        kept = self._live[self._docs]
+        self._docs, self._counts = self._docs[kept], self._counts[kept]
+        self._offsets = self._offsets - np.searchsorted(np.flatnonzero(~kept), self._offsets)
+        used = np.diff(self._offsets) > 0
+        if np.count_nonzero(used) < (1 - MAX_UNUSED_SHARE) * len(used):
+            left = [t for t, is_used in zip(self._term_ids, used.tolist(), strict=True) if is_used]
+            self._term_ids = {term: i for i, term in enumerate(left)}
+            self._offsets = np.append(self._offsets[:-1][used], self._offsets[-1])
 
 
-def _room(sizes: IntArray) -> IntArray:
-    """Entries to reserve: an eighth more and one, but none more for a term of one memory."""
-    return sizes + sizes // 8 + (sizes > 1)
-
-
-def _spans(starts: IntArray, sizes: IntArray) -> IntArray:
-    """The ranges [start, start + size) as one array, one after another."""
-    before = np.cumsum(sizes) - sizes
-    return np.repeat(starts - before, sizes) + np.arange(sizes.sum())
+def _inserted(array: NDArray[Any], at: Sequence[int], values: IntArray) -> NDArray[Any]:
+    """As `np.insert`, and many times faster for a few values. at: ascending."""
+    pieces = np.split(array, at)
+    new = np.split(values.astype(array.dtype), len(values))
+    return np.concatenate([*chain.from_iterable(zip(pieces, new, strict=False)), pieces[-1]])

@@ -26,15 +26,24 @@ from numpy.typing import NDArray
 
 from edgemem import kernels
 from edgemem.errors import DimensionMismatch
-from edgemem.kernels import NO_TOKENS, BoolArray, FloatArray, IntArray, beside, maxsim, rank
+from edgemem.kernels import (
+    NO_TOKENS,
+    Bm25Query,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    beside,
+    maxsim,
+    rank,
+)
 from edgemem.language import GRAMS_A_WORD, asks_when, is_other_language, name_forms, words
 from edgemem.results import Query, Scope, to_utc
 from edgemem.retrieval.catalog import Catalog, Places
 from edgemem.retrieval.index import IndexView, VectorIndex
 from edgemem.retrieval.lexical import (
     Corpus,
+    Matches,
     Postings,
-    PostingsView,
     gram_counts,
     query_grams,
     query_terms,
@@ -246,7 +255,7 @@ class _Snapshot:
     """What one search reads, all of one generation.
 
     by_grams: whether the query is in another language, and `postings` are those of grams. timed:
-    which slots say when; None if the query does not ask when. named: the codes of the speakers
+    which memories say when; None if the query does not ask when. named: the codes of the speakers
     that the query names. of_user, are_images: see `Catalog.by_user` and `Catalog.of_kind`.
     """
 
@@ -254,7 +263,7 @@ class _Snapshot:
     visible: _Visible
     places: Places
     vectors: IndexView
-    postings: PostingsView
+    postings: Bm25Query
     by_grams: bool
     timed: BoolArray | None
     named: list[int]
@@ -273,7 +282,7 @@ class SearchIndex:
         self._catalog = Catalog()
         self._postings = Postings()
         self._grams: Postings | None = None  # the same by grams, made when first needed
-        self._timed: BoolArray | None = None  # which slots say when, made when first needed
+        self._timed: BoolArray | None = None  # which memories say when, made when first needed
         self._visible_by_scope: OrderedDict[tuple[Scope, frozenset[str] | None], _Visible]
         self._visible_by_scope = OrderedDict()
 
@@ -344,7 +353,7 @@ class SearchIndex:
         wanted = max(NEAREST, 2 * query.top_k)
         seen = self._snapshot(query, rowids)
         metric = self._metric(query.scope, seen)
-        matches = seen.postings.search(wanted)
+        matches = Matches.of(seen.postings, wanted)
         proposals = matches.docs
         if vector is not None:
             near, _, _ = seen.vectors.search(vector, wanted)
@@ -390,7 +399,7 @@ class SearchIndex:
                 postings = self._postings.view(terms, visible.corpus)
                 if asks_when(query.text):
                     if self._timed is None:
-                        self._timed = self._postings.slots_with_any(time_terms())
+                        self._timed = self._postings.with_any(time_terms())
                     timed = self._timed
             return _Snapshot(
                 self.generation,
