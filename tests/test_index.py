@@ -169,25 +169,25 @@ class Model:
 @settings(max_examples=100)
 @given(data=st.data())
 def test_any_changes_once_or_twice_leave_what_a_dictionary_would_hold(dtype, data):
-    """Vectors are such that scores are exact; labels may come back and out of order."""
+    """Vectors are such that scores are exact. A memory comes with its vectors, or with new ones."""
     index, model = VectorIndex(4, dtype, crossover=data.draw(st.sampled_from([0, 1000]))), Model()
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
-    numbers = st.integers(1, 30)
+    memories, last = st.sets(st.integers(1, 12), max_size=4), 0
     for generation in range(1, data.draw(st.integers(2, 8))):
-        labels = data.draw(st.lists(numbers, unique=True, max_size=12))
-        # A label stays with its memory; one memory has up to three of them.
-        owners = [label // 3 + 1 for label in labels]
-        vectors = rng.integers(-3, 4, (len(labels), 4))
-        if dtype == "int8":
-            vectors[:, 0] = 127  # the largest of each is a whole step, so nothing is rounded
-        change = changes(
-            generation,
-            labels,
-            owners,
-            vectors,
-            removed=data.draw(st.lists(numbers, unique=True, max_size=4)),
-            full=data.draw(st.integers(0, 4)) == 0,
-        )
+        gone, anew = data.draw(memories), data.draw(memories)
+        full = data.draw(st.integers(0, 4)) == 0
+        same = set(range(1, 13)) if full else data.draw(memories)
+        rows = {label: row for label, row in model.held.items() if row[0] in same - gone - anew}
+        for owner in sorted(anew) * data.draw(st.integers(1, 3)):
+            last += 1
+            vector = rng.integers(-3, 4, 4)
+            if dtype == "int8":
+                vector[0] = 127  # the largest is a whole step, so nothing is rounded
+            rows[last] = owner, vector
+        owners, vectors = [row[0] for row in rows.values()], [row[1] for row in rows.values()]
+        vectors = np.array(vectors, np.float32).reshape(-1, 4)
+        removed = gone | anew
+        change = changes(generation, list(rows), owners, vectors, removed=[*removed], full=full)
         for _ in range(data.draw(st.integers(1, 2))):
             index.apply(change)
         model.apply(change)
@@ -508,8 +508,8 @@ def test_a_label_that_the_graph_should_have_but_lacks_is_refused(tmp_path):
     index = VectorIndex(DIM, crossover=0)
     index.apply(changes(1, [*range(1, 150), *range(151, 301)], vectors=vectors[:299]))
     assert index.save(path, generation=1, model_id=MODEL)
-    index.apply(changes(2, [150], vectors=vectors[299:]))
-    assert not index.load(path, generation=2, model_id=MODEL)
+    index.apply(changes(1, range(1, 301), vectors=vectors, full=True))
+    assert not index.load(path, generation=1, model_id=MODEL)
     index.close()
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.kernels import BoolArray, FloatArray, IntArray, distinct, quantize_i8
+from edgemem.kernels import BoolArray, FloatArray, IntArray, quantize_i8
 
 if TYPE_CHECKING:
     from edgemem.store import Changes
@@ -32,13 +32,7 @@ MAX_DEAD_SHARE = 0.25
 NOWHERE = -1
 
 # The columns of a table, beside the arrays of `Rows`.
-# next: the position of the memory's next vector, NOWHERE after its last one.
-COLUMNS: dict[str, type] = {
-    "labels": np.int64,
-    "rowids": np.int64,
-    "next": np.int64,
-    "live": np.bool_,
-}
+COLUMNS: dict[str, type] = {"labels": np.int64, "rowids": np.int64, "live": np.bool_}
 
 
 class Columns:
@@ -180,12 +174,11 @@ class VectorTable:
         self.dim = dim
         self.dtype = dtype
         self.live_count = 0
-        # Increases when a label got another vector, came back or came out of order. A graph built
-        # before must not be used then.
-        self.epoch = 0
+        self.epoch = 0  # how often it was filled anew; a graph built before must not be used then
         self._highest_label = -1  # that the table ever had
-        self._repeats = False  # whether a memory has had several vectors
-        self._first = np.empty(0, np.int64)  # by memory number: its first vector's position
+        self._repeats = False  # whether a memory has several vectors
+        self._first = np.empty(0, np.int64)  # by memory number: the position of its first vector
+        self._next = np.empty(0, np.int64)  # by position: that of the same memory's next vector
         vectors = Rows.of(np.empty((0, dim), np.float32), dtype).columns()
         self._of_vectors = tuple(vectors)  # the names of the columns of `Rows`
         self._columns = Columns(COLUMNS, vectors, spare=2)
@@ -200,7 +193,7 @@ class VectorTable:
         return self._columns[name]
 
     def memory_bytes(self) -> int:
-        return self._columns.nbytes() + self._first.nbytes
+        return self._columns.nbytes() + self._first.nbytes + self._next.nbytes
 
     def apply(self, changes: Changes) -> None:
         """Take in what a store changed. Applying the same changes twice changes nothing.
@@ -208,40 +201,26 @@ class VectorTable:
         Raises ValueError if the vectors have another dimension.
         """
         new = self._columns_of(changes)
-        labels = new["labels"]
-        held = np.isin(self.column("labels"), labels)
         if changes.full:
-            gone = ~held
-        else:
-            touched = np.concatenate([np.asarray(changes.removed_rowids), new["rowids"]])
-            gone = np.isin(self.column("rowids"), touched) & ~held
-        emptied = distinct(self.column("rowids")[gone & self.column("live")])
+            self._columns.take(np.empty(0, np.int64))
+            self._highest_label = -1
+            self.epoch += 1
+        touched = np.concatenate([np.asarray(changes.removed_rowids), new["rowids"]])
+        gone = np.isin(self.column("rowids"), touched) & ~np.isin(
+            self.column("labels"), new["labels"]
+        )
         self.column("live")[gone] = False
-
-        moved = False
-        slots = np.flatnonzero(held)
-        if len(slots):
-            source = np.searchsorted(labels, self.column("labels")[slots])
-            moved = self._overwrite(slots, new, source)
-            moved |= bool(np.isin(self.column("rowids")[slots], emptied).any())
-            fresh = ~np.isin(labels, self.column("labels"))
-            new = {name: column[fresh] for name, column in new.items()}
-        start = self._columns.size
-        if len(new["labels"]):
-            in_order = not start or new["labels"][0] > self.column("labels")[-1]
-            # This includes a removed label: a graph may still hold it, with its old vector.
-            if new["labels"][0] <= self._highest_label:
-                self.epoch += 1
-            self._highest_label = max(self._highest_label, int(new["labels"][-1]))
+        # A store gives out labels in ascending order, each to one vector; the lower ones are here.
+        fresh = new["labels"] > self._highest_label
+        if fresh.any():
+            if not fresh.all():  # else they are taken uncopied
+                new = {name: column[fresh] for name, column in new.items()}
             self._columns.append(new)
-            if not in_order:
-                self._columns.take(np.argsort(self.column("labels"), kind="stable"))
-                moved = True
+            self._highest_label = int(new["labels"][-1])
         self.live_count = int(np.count_nonzero(self.column("live")))
         if self._columns.size - self.live_count > MAX_DEAD_SHARE * self._columns.size:
             self._columns.take(self.column("live"))
-            moved = True
-        self._link(0 if moved else start, emptied)
+        self._link()
 
     def view(self, allowed: BoolArray | None) -> TableView:
         """A snapshot in which the live rows of the memories `allowed` may be found.
@@ -258,7 +237,7 @@ class VectorTable:
             int(np.count_nonzero(allowed)),
             live,
             self._repeats,
-            self.column("next"),
+            self._next,
             self._first,
         )
 
@@ -273,61 +252,28 @@ class VectorTable:
                 f"vectors of shape {vectors.shape} for {n} labels; this index holds "
                 f"{self.dim} numbers a vector, so ({n}, {self.dim}) is needed"
             )
-        new: dict[str, NDArray[Any]] = {
+        # A vector with a NaN or an infinity in it has no nearest neighbours.
+        order = np.argsort(np.asarray(changes.labels, np.int64), kind="stable")
+        order = order[np.asarray(np.isfinite(vectors).all(axis=1))[order]]
+        if not np.array_equal(order, np.arange(n)):
+            vectors = vectors[order]
+        return {
             **Rows.of(vectors, self.dtype).columns(),
-            "labels": np.asarray(changes.labels, np.int64),
-            "rowids": np.asarray(changes.owners, np.int64),
-            "next": np.full(n, NOWHERE, np.int64),
-            # A vector with a NaN or an infinity in it has no nearest neighbours.
-            "live": np.asarray(np.isfinite(vectors).all(axis=1), np.bool_),
+            "labels": np.asarray(changes.labels, np.int64)[order],
+            "rowids": np.asarray(changes.owners, np.int64)[order],
+            "live": np.ones(len(order), np.bool_),
         }
-        order = np.argsort(new["labels"], kind="stable")
-        if np.array_equal(order, np.arange(n)):
-            return new
-        return {name: column[order] for name, column in new.items()}
 
-    def _overwrite(self, slots: IntArray, new: dict[str, NDArray[Any]], source: IntArray) -> bool:
-        """Update the rows `slots` from the rows `source` of `new`; their vectors rarely differ.
-
-        Returns whether a row now has another owner, or is live again.
-        """
-        same_owner = np.array_equal(self.column("rowids")[slots], new["rowids"][source])
-        if not same_owner or not all(
-            np.array_equal(self.column(name)[slots], new[name][source], equal_nan=True)
-            for name in self._of_vectors
-        ):
-            self.epoch += 1
-            for name in (*self._of_vectors, "rowids"):
-                self._columns.replace(name)[slots] = new[name][source]
-        came_back = bool(np.any(new["live"][source] & ~self.column("live")[slots]))
-        if came_back:
-            self.epoch += 1  # a graph may have been built without it
-        self.column("live")[slots] = new["live"][source]
-        return came_back or not same_owner
-
-    def _link(self, start: int, emptied: IntArray) -> None:
-        """Link the live rows from `start` on into one chain for each memory; from 0, in new arrays.
-
-        emptied: the memories that have lost all their rows before `start`.
-        """
-        at = np.flatnonzero(self.column("live")[start:]) + start
+    def _link(self) -> None:
+        """Link the live rows of each memory into a chain, in new arrays."""
+        at = np.flatnonzero(self.column("live"))
         rowids = self.column("rowids")[at]
-        room = max(len(self._first), int(rowids.max(initial=-1)) + 1)
-        if start == 0 or len(emptied) or room > len(self._first):
-            first = np.full(room if room == len(self._first) else room * 9 // 8, NOWHERE, np.int64)
-            if start:
-                first[: len(self._first)] = self._first
-                first[emptied] = NOWHERE
-            self._first = first
-        if start and np.any(self._first[rowids] != NOWHERE):
-            return self._link(0, emptied)  # a memory got rows beside those that it keeps
-        if start == 0:
-            self._columns.replace("next")[:] = NOWHERE
-        # Sorted by memory, then by position: the next row is each row's successor.
-        order = np.lexsort((at, rowids))
+        order = np.argsort(rowids, kind="stable")
         at, rowids = at[order], rowids[order]
         same = rowids[1:] == rowids[:-1]
-        self.column("next")[at[:-1][same]] = at[1:][same]
-        self._repeats |= bool(same.any())
+        self._repeats = bool(same.any())
+        self._next = np.full(self._columns.size, NOWHERE, np.int64)
+        self._next[at[:-1][same]] = at[1:][same]
         leads = np.concatenate([np.ones(min(1, len(at)), np.bool_), ~same])
+        self._first = np.full(int(rowids.max(initial=-1)) + 1, NOWHERE, np.int64)
         self._first[rowids[leads]] = at[leads]
