@@ -48,10 +48,9 @@ from edgemem.pipeline.ingest import stored_turn, turn_memory
 from edgemem.results import Message, Scope
 from edgemem.retrieval import search
 from edgemem.retrieval.lexical import query_words
-from edgemem.retrieval.metric import Metric
+from edgemem.retrieval.metric import EVERYBODY, Metric
 from edgemem.retrieval.search import NEAREST, Candidates, QueryTokens, SearchIndex, similarities
 from edgemem.retrieval.vectors import TableView
-from edgemem.retrieval.whitening import EVERYBODY
 from edgemem.store import Store
 
 SCOPE = Scope(user_id="ana")

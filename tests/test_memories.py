@@ -16,8 +16,8 @@ from worldkit import NOW, SAID, USERS, World, expected
 
 from edgemem.results import Query, Scope
 from edgemem.retrieval import metric as metric_module
+from edgemem.retrieval.metric import MIN_VECTORS
 from edgemem.retrieval.search import FEATURES, FEW, MANY, Candidates, SearchIndex
-from edgemem.retrieval.whitening import MIN_VECTORS
 from edgemem.store import Store
 
 ANA, BOB = Scope("ana"), Scope("bob")
@@ -277,7 +277,7 @@ def test_searches_see_every_update_whole_while_another_thread_makes_it() -> None
     for generation in range(3, 303):
         now = generation % 2
         more = {"removed": [61], "text": texts[now], "asks": bool(now)}
-        memories.apply(changes(generation, [generation * 10], [61], e[now : now + 1], **more))
+        memories.apply(changes(generation, [generation * 100], [61], e[now : now + 1], **more))
     done.set()
     for thread in threads:
         thread.join()

@@ -10,9 +10,8 @@ import pytest
 from metrickit import assert_same_metric, cloud
 
 from edgemem.retrieval import metric as metric_module
-from edgemem.retrieval import whitening as module
+from edgemem.retrieval.metric import EVERYBODY, KEPT, MIN_VECTORS, REFIT_SHARE, Whitening
 from edgemem.retrieval.vectors import Rows, VectorSubset
-from edgemem.retrieval.whitening import EVERYBODY, KEPT, MIN_VECTORS, REFIT_SHARE, Whitening
 
 D = 12
 ROWS = cloud(1, 2000, D)
@@ -95,7 +94,7 @@ def test_only_the_metrics_asked_for_last_are_kept(whitening):
 
 
 def test_of_many_vectors_a_sample_of_all_parts_is_fitted(whitening, monkeypatch):
-    monkeypatch.setattr(module, "SAMPLE", 101)
+    monkeypatch.setattr(metric_module, "SAMPLE", 101)
     found = whitening.get(1, 1, of(range(1001)))
     assert_same_metric(found, metric_module.fit(ROWS[:1001:10]))
     assert whitening.get(1, 2, of(range(1100))) is found

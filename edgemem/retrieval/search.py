@@ -49,9 +49,8 @@ from edgemem.retrieval.lexical import (
     query_terms,
     time_terms,
 )
-from edgemem.retrieval.metric import Metric
+from edgemem.retrieval.metric import EVERYBODY, Metric, Whitening
 from edgemem.retrieval.vectors import Dtype, TableView
-from edgemem.retrieval.whitening import EVERYBODY, Whitening
 from edgemem.store import Changes, Store
 from edgemem.store.changes import tokenize
 
