@@ -78,14 +78,6 @@ def test_words_of_a_query_give_their_terms_each_once() -> None:
     assert word_terms(["!"]) == word_terms([""]) == word_terms([]) == []
 
 
-def test_more_words_than_are_kept_give_the_same_terms_again() -> None:
-    many = [f"word{n}" for n in range(tokens_module.KEPT_WORDS - 10)]
-    assert word_terms(many) == many
-    assert word_terms(["tea", *(f"other{n}" for n in range(20))])[:2] == ["tea", "other0"]
-    assert len(tokens_module._terms_of) <= tokens_module.KEPT_WORDS
-    assert word_terms([*many[:3], "playing"]) == [*many[:3], "plai"]
-
-
 def test_a_text_that_cannot_be_encoded_is_refused_and_the_next_one_is_not() -> None:
     with pytest.raises(InputError, match="lone surrogates"):
         tokenize(["tea", "\ud800"])

@@ -11,7 +11,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import islice
 from typing import Any
 
@@ -28,10 +28,7 @@ MAX_ROWID = 2**31 - 1
 MAX_COUNT = 2**16 - 1
 AT_ONCE = 1_000_000  # occurrences collected as text before NumPy parses them
 
-KEPT_WORDS = 4096
-
 _scratch_lock = threading.Lock()
-_terms_of: dict[str, tuple[str, ...] | None] = {}  # the cache of word_terms
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -224,15 +221,14 @@ def tokenize(texts: Sequence[str]) -> list[dict[str, int]]:
 
 
 def word_terms(words: Sequence[str]) -> list[str]:
-    """The terms of a query's words, each once: "o'neil" has two, "!" none. Cached by word."""
-    found = {word: _terms_of.get(word) for word in words}
-    new = [word for word, terms in found.items() if terms is None]
-    if new:
-        if len(_terms_of) + len(new) > KEPT_WORDS:
-            _terms_of.clear()
-        found.update(zip(new, map(tuple, tokenize(new)), strict=True))
-        _terms_of.update((word, found[word]) for word in new)
-    return list(dict.fromkeys(term for terms in found.values() for term in terms or ()))
+    """The terms of a query's words, each once: "o'neil" has two, "!" none."""
+    return list(dict.fromkeys(term for word in words for term in _terms_of(word)))
+
+
+@lru_cache(maxsize=4096)
+def _terms_of(word: str) -> tuple[str, ...]:
+    (terms,) = tokenize([word])
+    return tuple(terms)
 
 
 @cache

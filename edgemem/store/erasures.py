@@ -23,7 +23,6 @@ from edgemem.cachefile import HALF_EXPORT
 from edgemem.errors import InputError
 from edgemem.results import Erased, to_utc, utc_now
 from edgemem.store.database import SCRUB_WANTED, meta
-from edgemem.store.rows import LISTED, as_json
 from edgemem.store.schema import BETWEEN
 
 if TYPE_CHECKING:
@@ -153,18 +152,15 @@ def with_receipt(store: Store, gone: Sequence[str], turns: Sequence[str] = ()) -
 
 
 def erased_of(store: Store, ids: Sequence[str]) -> set[str]:
-    """The ids, among those given, that were erased here or on another device.
-
-    Ids that a reset took are unknown afterwards, unless the store syncs.
-    """
-    with store.snapshot() as connection:
-        sql = f"SELECT id FROM sync_rows WHERE kind = 'erased' AND id {LISTED}"
-        rows = connection.execute(sql, (as_json(ids),)).fetchall()
-        return {row[0] for row in rows} | by_receipts(connection, ids).keys()
+    """The ids, among those given, that were erased: see `erasure_test`."""
+    return {*filter(erasure_test(store), ids)}
 
 
 def erasure_test(store: Store) -> Callable[[str], bool]:
-    """A test like `erased_of` for one id after another, of what was erased until now."""
+    """Tests whether an id was erased until now, here or on another device.
+
+    Ids that a reset took are unknown afterwards, unless the store syncs.
+    """
     with store.snapshot() as connection:
         ids = {id for (id,) in connection.execute("SELECT id FROM sync_rows WHERE kind = 'erased'")}
         hashes = {hash for receipt in _receipts(connection) for hash in receipt.ids}
