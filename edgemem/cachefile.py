@@ -34,7 +34,6 @@ __all__ = [
     "HALF_EXPORT",
     "discard",
     "disk_errors",
-    "drop_half_exports",
     "half_exports",
     "lock_file",
     "publish",
@@ -217,20 +216,13 @@ def replacing(
     sync_folder(file.parent)
 
 
-def half_exports(folder: Path) -> list[Path]:
-    """Returns the files in a folder that killed exports have left; no export still writes them."""
-    return _half_exports(folder, ".+")
+def half_exports(folder: Path, name: str | None = None) -> list[Path]:
+    """Returns the files in a folder that killed exports have left; no export still writes them.
 
-
-def drop_half_exports(file: Path) -> None:
-    """Removes what killed exports to `file` have left beside it. Raises OSError."""
-    for left in _half_exports(file.parent, re.escape(file.name)):
-        left.unlink(missing_ok=True)
-
-
-def _half_exports(folder: Path, name: str) -> list[Path]:
-    """name: a pattern of the exports' names."""
-    made = re.compile(rf"\.{name}\.[a-z0-9_]{{8}}{re.escape(HALF_EXPORT)}", re.S)  # by mkstemp
+    name: only of exports to a file of this name.
+    """
+    exported = ".+" if name is None else re.escape(name)
+    made = re.compile(rf"\.{exported}\.[a-z0-9_]{{8}}{re.escape(HALF_EXPORT)}", re.S)  # by mkstemp
     found = (file for file in folder.glob(f".*{HALF_EXPORT}") if made.fullmatch(file.name))
     return sorted(file for file in found if file.is_file() and not _in_use(file))
 

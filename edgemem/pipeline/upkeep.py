@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from edgemem import graph, kernels
 from edgemem import vault as vaults
 from edgemem.budget import Plan
-from edgemem.cachefile import HALF_EXPORT, drop_half_exports, replacing
+from edgemem.cachefile import HALF_EXPORT, half_exports, replacing
 from edgemem.errors import InputError, StoreCorrupt, StoreFull
 from edgemem.inputs import holds_nul, of_type, shown
 from edgemem.pipeline.ingest import EXTRACT
@@ -220,7 +220,8 @@ def _replacing(file: str | Path | IO[str]) -> Iterator[IO[str]]:
             with given.open("w", encoding="utf-8", newline="\n") as out:
                 yield out
             return
-        drop_half_exports(path)
+        for left in half_exports(path.parent, path.name):
+            left.unlink(missing_ok=True)
         text: dict[str, Any] = {"encoding": "utf-8", "newline": "\n"}
         with replacing(path, "w", suffix=HALF_EXPORT, **text) as out:
             yield out

@@ -398,37 +398,30 @@ def backup(path: Path, version: int, key: bytes | None) -> None:
     target = path.with_name(f"{path.name}.v{version}.bak")
     # Named `.bak` from the start, so that an erase also finds what a crash left half written.
     partial = target.with_name(f"{path.name}.v{version}.a{uuid.uuid4().hex[:7]}.bak")
-    try:
-        for half in _half_backups(path):
+    with disk_errors(
+        f"no backup copy could be written to {target}",
+        "free some space or make the folder writable, then open the store again",
+    ):
+        for half in _backups(path, HALF_BACKUP):
             half.unlink(missing_ok=True)
-        with closing(open_file(str(path), 5.0, key)) as source:
-            os.close(os.open(partial, os.O_CREAT | os.O_RDWR, 0o600))
-            with closing(open_file(str(partial), 5.0, key)) as copy:
-                source.backup(copy)
-                copy.execute("PRAGMA journal_mode = DELETE")
-        with partial.open("r+b") as written:
-            os.fsync(written.fileno())
-        os.replace(partial, target)
-    except BaseException as exc:
-        with suppress(OSError):  # a full or read-only disk may refuse this, too
-            partial.unlink(missing_ok=True)
-        if not isinstance(exc, OSError):
-            raise
-        raise StoreFull(
-            f"no backup copy could be written to {target} ({exc}); free some space or make the "
-            "folder writable, then open the store again"
-        ) from exc
+        try:
+            with closing(open_file(str(path), 5.0, key)) as source:
+                os.close(os.open(partial, os.O_CREAT | os.O_RDWR, 0o600))
+                with closing(open_file(str(partial), 5.0, key)) as copy:
+                    source.backup(copy)
+                    copy.execute("PRAGMA journal_mode = DELETE")
+            with partial.open("r+b") as written:
+                os.fsync(written.fileno())
+            os.replace(partial, target)
+        finally:
+            with suppress(OSError):  # a full or read-only disk may refuse this, too
+                partial.unlink(missing_ok=True)
 
 
 def _backups(path: Path, half: str) -> list[Path]:
     of_store = re.compile(re.escape(path.name) + rf"\.v\d+{half}\.bak(-journal|-wal|-shm)?")
     beside = (file for file in path.parent.iterdir() if of_store.fullmatch(file.name))
     return sorted(file for file in beside if file.is_file())
-
-
-def _half_backups(path: Path) -> list[Path]:
-    """What a killed upgrade has left of its backup."""
-    return _backups(path, HALF_BACKUP)
 
 
 def copies(path: Path | None) -> list[Path]:
@@ -442,26 +435,12 @@ def left_behind(path: Path | None) -> list[str]:
     """A problem for each file that a killed export or upgrade has left beside a store."""
     if path is None:
         return []
-    whose = dict.fromkeys(_half_backups(path), "upgrade")
+    whose = dict.fromkeys(_backups(path, HALF_BACKUP), "upgrade")
     whose |= dict.fromkeys(half_exports(path.parent), "export")
     return [
         f"{file} is left of an {what} that was cut off, and may hold all memories; delete it"
         for file, what in whose.items()
     ]
-
-
-def _drop_copies(path: Path) -> None:
-    try:
-        found = copies(path)
-        for beside in found:
-            beside.unlink(missing_ok=True)
-        if found:
-            sync_folder(path.parent)
-    except OSError as exc:
-        raise StoreFull(
-            f"a copy beside {path} cannot be deleted ({exc}); make its folder writable, or delete "
-            "the .bak and .edgemem.tmp files yourself"
-        ) from exc
 
 
 # --- the file as a whole ----------------------------------------------------------------------
@@ -543,7 +522,14 @@ def scrub(connection: sqlite3.Connection, path: Path | None, timeout_s: float) -
     ]
     try:
         if path is not None:
-            _drop_copies(path)
+            with disk_errors(
+                f"a copy beside {path} cannot be deleted",
+                "make its folder writable, or delete the .bak and .edgemem.tmp files yourself",
+            ):
+                if found := copies(path):
+                    for beside in found:
+                        beside.unlink(missing_ok=True)
+                    sync_folder(path.parent)
             statements.append("PRAGMA wal_checkpoint(TRUNCATE)")
         with sqlite_errors(name):
             for statement in statements:
