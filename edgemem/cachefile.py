@@ -29,22 +29,9 @@ from edgemem.errors import StoreFull
 if TYPE_CHECKING:
     from edgemem.vault import Vault
 
-__all__ = [
-    "FORMAT",
-    "HALF_EXPORT",
-    "discard",
-    "disk_errors",
-    "half_exports",
-    "lock_file",
-    "publish",
-    "read_stamp",
-    "readable",
-    "replace_file",
-    "replacing",
-    "stamp_for",
-    "sync_folder",
-    "write_temporary",
-]
+__all__ = ["FORMAT", "HALF_EXPORT", "discard", "disk_errors", "half_exports", "lock_file"]
+__all__ += ["publish", "read_stamp", "readable", "replace_file", "replacing", "stamp_for"]
+__all__ += ["sync_folder", "write_temporary"]
 
 FORMAT = 1
 _PURPOSE = "cache"

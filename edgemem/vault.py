@@ -29,26 +29,9 @@ from edgemem.cachefile import disk_errors, replace_file, sync_folder
 from edgemem.config import config_dir, require
 from edgemem.errors import InputError, StoreCorrupt, VaultLocked
 
-__all__ = [
-    "FORMAT",
-    "IMPORT_VARIABLE",
-    "PASSPHRASES",
-    "PASSPHRASE_VARIABLE",
-    "Vault",
-    "Way",
-    "checked",
-    "create",
-    "is_vault",
-    "keyring_works",
-    "new_key",
-    "of_key",
-    "open_ways",
-    "read",
-    "remove",
-    "set_passphrase",
-    "set_state",
-    "unlock",
-]
+__all__ = ["FORMAT", "IMPORT_VARIABLE", "PASSPHRASES", "PASSPHRASE_VARIABLE", "Vault", "Way"]
+__all__ += ["checked", "create", "is_vault", "keyring_works", "new_key", "of_key", "open_ways"]
+__all__ += ["read", "remove", "set_passphrase", "set_state", "unlock"]
 
 FORMAT = 1
 PASSPHRASE_VARIABLE = "EDGEMEM_PASSPHRASE"

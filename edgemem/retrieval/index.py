@@ -120,17 +120,9 @@ class IndexView:
             if (proposed := self._index._neighbours(graph, query, wanted)) is None:
                 return None
             labels, scores = proposed
-            # The table's columns are rarely in the CPU's cache: read only the entries needed.
-            if view.labels[upto - 1] - view.labels[0] == upto - 1:  # the labels have no gap
-                slots = labels - view.labels[0]
-                held = (slots >= 0) & (slots < upto)
-            else:
-                slots = np.minimum(np.searchsorted(view.labels[:upto], labels), upto - 1)
-                held = view.labels[slots] == labels
-            if view.count - len(tail) < upto:
-                held[held] = view.allowed[slots[held]]
-            if not held.all():
-                slots, scores = slots[held], scores[held]
+            slots = np.minimum(np.searchsorted(view.labels[:upto], labels), upto - 1)
+            held = (view.labels[slots] == labels) & view.allowed[slots]
+            slots, scores = slots[held], scores[held]
             ids, scores = _first_of_each(view.rowids[slots], scores)
             if len(ids) >= k:
                 if len(tail):

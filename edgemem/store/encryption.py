@@ -42,15 +42,8 @@ from edgemem.store.database import (
 )
 from edgemem.vault import Vault, Way
 
-__all__ = [
-    "decrypt",
-    "encrypt",
-    "find_vault",
-    "is_of_store",
-    "is_plain",
-    "remove_unwritten",
-    "unlock_or_create",
-]
+__all__ = ["decrypt", "encrypt", "find_vault", "is_of_store", "is_plain", "remove_unwritten"]
+__all__ += ["unlock_or_create"]
 
 _CREATION_S = 60.0  # Argon2 takes a second or two on a fast machine
 _BLOCK = 1 << 20

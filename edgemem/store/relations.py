@@ -22,16 +22,8 @@ if TYPE_CHECKING:
 
     from edgemem.store.store import Store
 
-__all__ = [
-    "entities",
-    "entity_ids",
-    "entity_names",
-    "normalised",
-    "other_names",
-    "relations",
-    "relations_of",
-    "unread_facts",
-]
+__all__ = ["entities", "entity_ids", "entity_names", "normalised", "other_names", "relations"]
+__all__ += ["relations_of", "unread_facts"]
 
 EVERYBODY = Scope()
 _ALONE = (
