@@ -14,7 +14,6 @@ from storekit import LONG_AGO, T1, T2, add, by_memory, memory
 
 from edgemem.errors import InputError, StoreCorrupt
 from edgemem.store import Store
-from edgemem.store import changes as tokens_module
 from edgemem.store.changes import StoredPostings, stored_postings, tokenize, word_terms
 
 
@@ -125,13 +124,11 @@ def test_an_empty_store_has_no_postings(store: Store) -> None:
     assert len(stored.docs) == len(stored.counts) == len(stored.rowids) == len(stored.lengths) == 0
 
 
-def test_a_large_store_is_read_in_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_stored_postings_are_those_of_the_texts(store: Store) -> None:
     rng = np.random.default_rng(3)
     texts = [" ".join(rng.choice(list("abcdefghij"), 5)) for _ in range(30)]
     rowids = add(store, *(memory(f"m{i}", text) for i, text in enumerate(texts)))
-    for at_once in (1, 7, 1_000):
-        monkeypatch.setattr(tokens_module, "AT_ONCE", at_once)
-        assert by_memory(read(store)) == dict(zip(rowids, tokenize(texts), strict=True))
+    assert by_memory(read(store)) == dict(zip(rowids, tokenize(texts), strict=True))
 
 
 def test_reading_leaves_the_connection_as_it_was(tmp_path: Path) -> None:

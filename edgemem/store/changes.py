@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import islice
@@ -26,7 +26,6 @@ __all__ = ["Changes", "StoredPostings", "read_changes", "stored_postings", "toke
 TOKENIZER = "porter unicode61 remove_diacritics 2"  # that of memories_fts in schema.py
 MAX_ROWID = 2**31 - 1
 MAX_COUNT = 2**16 - 1
-AT_ONCE = 1_000_000  # occurrences collected as text before NumPy parses them
 
 _scratch_lock = threading.Lock()
 
@@ -280,57 +279,30 @@ def _postings(connection: sqlite3.Connection) -> StoredPostings:
         raise damaged("its full-text index has rowids in no order")
     place = np.zeros(rowids[-1] + 1 if len(rowids) else 1, np.int32)  # from 1; 0: not a memory
     place[rowids] = np.arange(1, len(rowids) + 1)
-    terms: list[str] = []
-    sizes: list[npt.NDArray[np.int64]] = []
-    docs: list[npt.NDArray[np.int32]] = []
-    counts: list[npt.NDArray[np.uint16]] = []
-    lengths = np.zeros(len(rowids) + 1, np.int64)  # by place
     # One row per term, its rowids as text, is many times faster than one row per occurrence.
-    cursor = connection.execute(
+    found = connection.execute(
         "SELECT CAST(term AS BLOB), count(*), group_concat(doc) FROM temp.occurrences GROUP BY term"
-    )
-    for names, occurring, text in _portions(cursor):
-        occurrences = np.fromstring(text, np.int64, sep=",")
-        starts = np.cumsum([0, *occurring])
-        if len(occurrences) != starts[-1]:
-            raise damaged("its full-text index has rowids that are no numbers")
-        if not 0 < occurrences.min() <= occurrences.max() < len(place):
-            raise damaged("its full-text index has terms of a memory that is not in it")
-        lengths += np.bincount(place[occurrences], minlength=len(lengths))
-        first = np.ones(len(occurrences), np.bool_)
-        first[1:] = np.diff(occurrences) != 0
-        first[starts[:-1]] = True
-        posting = np.flatnonzero(first)
-        terms += map(_decoded, names)
-        sizes.append(np.add.reduceat(first, starts[:-1], dtype=np.int64))
-        docs.append(occurrences[posting].astype(np.int32))
-        repeats = np.diff(posting, append=len(occurrences))
-        counts.append(np.minimum(repeats, MAX_COUNT).astype(np.uint16))
+    ).fetchall()
+    terms = [_decoded(row[0]) for row in found]
+    ends = np.cumsum([0, *(row[1] for row in found)])
+    occurrences = np.fromstring(",".join(row[2] for row in found), np.int64, sep=",")
+    if len(occurrences) != ends[-1]:
+        raise damaged("its full-text index has rowids that are no numbers")
+    if found and not 0 < occurrences.min() <= occurrences.max() < len(place):
+        raise damaged("its full-text index has terms of a memory that is not in it")
+    lengths = np.bincount(place[occurrences], minlength=len(rowids) + 1)
     if lengths[0]:
         raise damaged("its full-text index has terms of a memory that is not in it")
+    first = np.ones(len(occurrences), np.bool_)
+    first[1:] = np.diff(occurrences) != 0
+    first[ends[:-1]] = True
+    postings = np.flatnonzero(first)
+    counts = np.minimum(np.diff(postings, append=len(occurrences)), MAX_COUNT)
     return StoredPostings(
         terms,
-        np.cumsum(np.concatenate([[0], *sizes]), dtype=np.int64),
-        np.concatenate([np.empty(0, np.int32), *docs]),
-        np.concatenate([np.empty(0, np.uint16), *counts]),
+        np.searchsorted(postings, ends),
+        occurrences[postings].astype(np.int32),
+        counts.astype(np.uint16),
         rowids,
         lengths[1:].astype(np.int32),
     )
-
-
-def _portions(cursor: sqlite3.Cursor) -> Iterator[tuple[list[bytes], list[int], str]]:
-    """Batches of the rows (term, occurrences, rowids), so that a large store is read in parts."""
-    names: list[bytes] = []
-    occurring: list[int] = []
-    texts: list[str] = []
-    total = 0
-    for name, count, text in cursor:
-        names.append(name)
-        occurring.append(count)
-        texts.append(text)
-        total += count
-        if total >= AT_ONCE:
-            yield names, occurring, ",".join(texts)
-            names, occurring, texts, total = [], [], [], 0
-    if names:
-        yield names, occurring, ",".join(texts)
