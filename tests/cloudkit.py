@@ -1,21 +1,18 @@
 """What the cloud's tests share: a service on loopback that does as told and keeps every byte."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager, suppress
-from typing import Any
 
 from edgemem.config import CloudSettings
 
 Behaviour = Callable[["Call"], None]
 
 
-def answer(text: str = "It is Oslo.", **more: Any) -> bytes:
+def answer(text="It is Oslo.", **more):
     """The body of a chat completion."""
     message = {"role": "assistant", "content": text}
     choice = {"index": 0, "finish_reason": "stop", "message": message}
@@ -26,19 +23,17 @@ def answer(text: str = "It is Oslo.", **more: Any) -> bytes:
 class Call:
     """One connection: what came in, and how to answer it by hand."""
 
-    def __init__(self, connection: socket.socket, head: str, body: bytes) -> None:
+    def __init__(self, connection, head, body):
         self.connection, self.head, self.body = connection, head, body
 
-    def header(self, name: str) -> str | None:
+    def header(self, name):
         for line in self.head.split("\r\n")[1:]:
             key, _, value = line.partition(":")
             if key.lower() == name.lower():
                 return value.strip()
         return None
 
-    def reply(
-        self, body: bytes, status: int = 200, length: int | None = None, **headers: str
-    ) -> None:
+    def reply(self, body, status=200, length=None, **headers):
         """An HTTP answer in one write; length: what Content-Length claims."""
         lines = [f"HTTP/1.1 {status} X"]
         given = {"content-type": "application/json", **headers}
@@ -46,14 +41,14 @@ class Call:
         lines += [f"content-length: {len(body) if length is None else length}", "connection: close"]
         self.raw("\r\n".join([*lines, "", ""]).encode() + body)
 
-    def raw(self, data: bytes) -> None:
+    def raw(self, data):
         self.connection.sendall(data)
 
 
 class Service:
     """behaviour: what is done with each call. received: every byte that ever came in."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.behaviour: Behaviour = lambda call: call.reply(answer())
         self.calls: list[Call] = []
         self.received = bytearray()
@@ -62,27 +57,27 @@ class Service:
         threading.Thread(target=self._serve, daemon=True).start()
 
     @property
-    def base_url(self) -> str:
+    def base_url(self):
         return f"http://127.0.0.1:{self._socket.getsockname()[1]}/v1"
 
-    def settings(self, **more: Any) -> CloudSettings:
+    def settings(self, **more):
         return CloudSettings(base_url=self.base_url, model="gpt-4o-mini", **more)
 
-    def messages(self, number: int = -1) -> str:
+    def messages(self, number=-1):
         """What the messages of a call say."""
         return "\n".join(m["content"] for m in json.loads(self.calls[number].body)["messages"])
 
-    def close(self) -> None:
+    def close(self):
         self._open = False
         self._socket.close()
 
-    def _serve(self) -> None:
+    def _serve(self):
         while self._open:
             with suppress(OSError):
                 connection, _ = self._socket.accept()
                 threading.Thread(target=self._handle, args=(connection,), daemon=True).start()
 
-    def _handle(self, connection: socket.socket) -> None:
+    def _handle(self, connection):
         with connection, suppress(OSError):
             data = b""
             while b"\r\n\r\n" not in data:
@@ -102,7 +97,7 @@ class Service:
 
 
 @contextmanager
-def service() -> Iterator[Service]:
+def service():
     opened = Service()
     try:
         yield opened
@@ -110,15 +105,15 @@ def service() -> Iterator[Service]:
         opened.close()
 
 
-def one_after_another(*behaviours: Behaviour) -> Behaviour:
+def one_after_another(*behaviours):
     """The first for the first call, and so on; the last for all that follow."""
     left = list(behaviours)
 
-    def behave(call: Call) -> None:
+    def behave(call):
         (left.pop(0) if len(left) > 1 else left[0])(call)
 
     return behave
 
 
-def sleep(seconds: float) -> Behaviour:
+def sleep(seconds):
     return lambda call: time.sleep(seconds)

@@ -1,19 +1,14 @@
 """What test files share."""
 
-from __future__ import annotations
-
 import os
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
-from clikit import Run, invoke
+from clikit import invoke
 from familykit import write_family
 from hypothesis import settings
 
-from edgemem import Memory, config
+from edgemem import config
 from edgemem.cli import typed
 from edgemem.pipeline import image_memories
 from edgemem.runtime import experts, generation, machine, models, tune
@@ -21,10 +16,6 @@ from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 from edgemem.runtime.prefixes import Prefixes
 from edgemem.store import Store
-
-if TYPE_CHECKING:
-    from cloudkit import Service
-    from serverkit import Running
 
 settings.register_profile("untimed", deadline=None)  # speed is measured in bench/
 settings.load_profile("untimed")
@@ -38,7 +29,7 @@ if (worker := os.environ.get("PYTEST_XDIST_WORKER")) and hasattr(os, "sched_seta
 
 
 @pytest.fixture(scope="session", autouse=True)
-def untuned() -> Iterator[None]:
+def untuned():
     """The bundled model is loaded as it is, even where the user has tuned it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tune, "stored", lambda source: None)
@@ -46,7 +37,7 @@ def untuned() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def unread() -> Iterator[None]:
+def unread():
     """Images are stored and not read; test_image_search.py does that."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(config._EXTRAS, "ocr", ("the text of an image", "not_here"))
@@ -55,7 +46,7 @@ def unread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def unasked() -> Iterator[None]:
+def unasked():
     """No chat asks whether to encrypt its store, and no test sees the keyring of this machine."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EDGEMEM_ENCRYPTION", "off")
@@ -64,13 +55,13 @@ def unasked() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def unopened() -> None:
+def unopened():
     """No command of this process has opened a store yet."""
     typed._store = typed._vault = typed._whose = None
 
 
 @pytest.fixture(scope="session", autouse=True)
-def unprobed() -> Iterator[None]:
+def unprobed():
     """One child process tries the bundled model out, and none each tiny one."""
     repacked = machine.extra_buffers(models.find(models.DEFAULT_LLM))
     with pytest.MonkeyPatch.context() as patch:
@@ -80,14 +71,14 @@ def unprobed() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def engine() -> Iterator[Engine]:
+def engine():
     """The bundled model, loaded once."""
     with Engine.load() as loaded:
         yield loaded
 
 
 @pytest.fixture(scope="session")
-def shipped() -> Iterator[Engine]:
+def shipped():
     """The bundled model with the experts that ship, loaded once."""
     with Engine.load() as loaded:
         experts.load(loaded, experts.find("open"))
@@ -95,14 +86,14 @@ def shipped() -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="session")
-def small() -> Iterator[Engine]:
+def small():
     """The same with the smallest window."""
     with Engine.load(n_ctx=256) as loaded:
         yield loaded
 
 
 @pytest.fixture(scope="session")
-def random_llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+def random_llama(tmp_path_factory):
     """A tiny Llama of random weights, for prompts of several batches."""
     file = write_family(tmp_path_factory.mktemp("llama"), "llama")
     with Engine.load(file, n_threads=1) as loaded:
@@ -110,13 +101,13 @@ def random_llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="session")
-def embedder() -> Embedder:
+def embedder():
     """The bundled embedder, loaded once."""
     return Embedder.load(n_threads=2)
 
 
 @pytest.fixture
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+def store(request, tmp_path):
     """A store in memory, or in a file if a test asks for "file"."""
     in_file = getattr(request, "param", "memory") == "file"
     with Store.open(tmp_path / "a.db" if in_file else ":memory:") as opened:
@@ -124,12 +115,12 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def logits_seen(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+def logits_seen(monkeypatch):
     """The logits of every choice of a token, in order."""
     seen: list[bytes] = []
     pick = generation.pick
 
-    def chosen(logits: Any, **how: Any) -> int:
+    def chosen(logits, **how):
         seen.append(logits.tobytes())
         return pick(logits, **how)
 
@@ -138,12 +129,12 @@ def logits_seen(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 
 @pytest.fixture
-def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def decoded(monkeypatch):
     """How many tokens each decode computed."""
     counts: list[int] = []
     decode = Prefixes.decode
 
-    def counted(self: Prefixes, tokens: Any, *more: Any) -> Any:
+    def counted(self, tokens, *more):
         counts.append(len(tokens))
         return decode(self, tokens, *more)
 
@@ -152,30 +143,30 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.fixture
-def run() -> Run:
+def run():
     """Runs one command: `run("search", "cat", input=None, code=0)`."""
     return invoke
 
 
 @pytest.fixture
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
+def stand_in(monkeypatch):
     """Makes every command take this in the place of the language model."""
     return lambda engine: monkeypatch.setattr(Engine, "load", classmethod(lambda *_a, **_k: engine))
 
 
 @pytest.fixture
-def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def empty_home(tmp_path, monkeypatch):
     """A home of its own, with the models as they are."""
     monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path))
     return tmp_path
 
 
 @pytest.fixture
-def home(empty_home: Path, monkeypatch: pytest.MonkeyPatch, embedder: Embedder) -> Path:
+def home(empty_home, monkeypatch, embedder):
     """A home of its own, the embedder loaded once, and no language model unless a test has one."""
     monkeypatch.setattr(Embedder, "load", classmethod(lambda *_a, **_k: embedder))
 
-    def no_model(*_a: Any, **_k: Any) -> None:
+    def no_model(*_a, **_k):
         raise AssertionError("the language model was loaded")
 
     monkeypatch.setattr(Engine, "load", classmethod(no_model))
@@ -183,7 +174,7 @@ def home(empty_home: Path, monkeypatch: pytest.MonkeyPatch, embedder: Embedder) 
 
 
 @pytest.fixture
-def server(memory: Memory) -> Iterator[Running]:
+def server(memory):
     """The application of a test file's own `memory`, behind a real server."""
     from serverkit import running
 
@@ -192,7 +183,7 @@ def server(memory: Memory) -> Iterator[Running]:
 
 
 @pytest.fixture(scope="module")
-def unchanged() -> Iterator[Running]:
+def unchanged():
     """A server that nothing is written to."""
     from fake_engine import FakeEngine
     from memorykit import quick
@@ -203,7 +194,7 @@ def unchanged() -> Iterator[Running]:
 
 
 @pytest.fixture
-def cloud() -> Iterator[Service]:
+def cloud():
     """An OpenAI-compatible service on loopback that keeps every byte."""
     from cloudkit import service
 

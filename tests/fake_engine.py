@@ -1,10 +1,8 @@
 """A stand-in for the language model, at the engine's seam: the same calls, answers known."""
 
-from __future__ import annotations
-
 import json
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,12 +35,12 @@ class FakeEngine:
 
     def __init__(
         self,
-        pieces: tuple[str, ...] = ("Oslo", ", I think."),
-        facts: Mapping[str, str] | None = None,
-        between: Callable[[], None] = lambda: None,
-        ends: Mapping[str, str] | None = None,
-        wants: Mapping[str, str] | None = None,
-    ) -> None:
+        pieces=("Oslo", ", I think."),
+        facts=None,
+        between=lambda: None,
+        ends=None,
+        wants=None,
+    ):
         self.pieces, self.facts, self.between = pieces, dict(facts or {}), between
         self.ends, self.wants = dict(ends or {}), dict(wants or {})
         self.prompts: list[tuple[str, Any]] = []
@@ -50,42 +48,42 @@ class FakeEngine:
         self.prefill = ""
         self.broken = False
 
-    def drop_prefixes(self) -> None:
+    def drop_prefixes(self):
         self.prompts.clear()
 
-    def memory(self) -> dict[str, int]:
+    def memory(self):
         return {"weights": 90_000_000, "kv": 47_000_000, "adapters": 0}
 
-    def expert(self, stage: str) -> bool:
+    def expert(self, stage):
         return stage == "update" or (stage == "intent" and bool(self.wants))
 
-    def warm(self, stage: str, beginning: Any, *, folder: Path | None = None) -> int:
+    def warm(self, stage, beginning, *, folder=None):
         return self.count_tokens(beginning)
 
-    def count_tokens(self, prompt: Any) -> int:
+    def count_tokens(self, prompt):
         return len(str(prompt).split())
 
     def stream(
         self,
-        prompt: Any,
+        prompt,
         *,
-        stage: str = "",
-        within: Sequence[str] | None = None,
-        prefill: str = "",
-        **_: Any,
-    ) -> Stream:
+        stage="",
+        within=None,
+        prefill="",
+        **_,
+    ):
         self.prompts.append((stage, prompt))
         self.within, self.prefill = within, prefill
         return Stream(self._pieces())
 
-    def _pieces(self) -> Generator[str, None, Generation]:
+    def _pieces(self):
         for number, piece in enumerate(self.pieces):
             if number:
                 self.between()
             yield piece
         return replace(_generation("".join(self.pieces)), log_p=self.log_p)
 
-    def generate(self, prompt: Any, *, stage: str = "", **_: Any) -> Generation:
+    def generate(self, prompt, *, stage="", **_):
         self.prompts.append((stage, prompt))
         if self.broken:
             return _generation("no JSON at all")
@@ -101,11 +99,11 @@ class FakeEngine:
         fact = self.facts.get(said)
         return _generation(json.dumps({"facts": [fact.format(speaker)] if fact else []}))
 
-    def close(self) -> None:
+    def close(self):
         pass
 
 
-def _generation(text: str) -> Generation:
+def _generation(text):
     return Generation(
         text=text,
         prompt_tokens=10,

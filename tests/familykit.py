@@ -4,10 +4,7 @@ What they say is noise. What they are for is the memory that llama.cpp gives eac
 KV cache, one with a sliding window, a recurrent state, or a mixture of both.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from types import MappingProxyType
 
 import numpy as np
@@ -64,14 +61,14 @@ _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 1, 2, 3, 4, 6
 
 
 def write_family(
-    folder: Path,
-    name: str,
+    folder,
+    name,
     *,
-    template: str | None = None,
-    tags: str = "added",
-    seed: int = 5,
-    more: Mapping[str, Setting] = MappingProxyType({}),
-) -> Path:
+    template=None,
+    tags="added",
+    seed=5,
+    more=MappingProxyType({}),
+):
     """The file of one of FAMILIES, or of "qwen2vl". template: in place of its own. more: settings.
 
     tags: what "<think>" and "</think>" are to the tokenizer: "added" tokens (as in Qwen3),
@@ -81,7 +78,7 @@ def write_family(
     make, own, tokenizer = FAMILIES[name.removesuffix("vl")]
     words = tokenizer(tags)
     settings, tensors = make(lambda *shape: rng.standard_normal(shape).astype(np.float32) / 8)
-    vocabulary = len(words["tokenizer.ggml.tokens"])  # type: ignore[arg-type]
+    vocabulary = len(words["tokenizer.ggml.tokens"])
     for matrix in ("token_embd", "output"):  # untied, or the last token would repeat itself
         tensors[f"{matrix}.weight"] = rng.standard_normal((vocabulary, DIM)).astype(np.float32)
     file = folder / f"{name}.gguf"
@@ -96,10 +93,10 @@ def write_family(
 # -- tokenizers ------------------------------------------------------------------------------
 
 
-def _bytes_and_merges(pattern: str, bos: str, end: str, *more: str) -> Callable[[str], dict]:
+def _bytes_and_merges(pattern, bos, end, *more):
     """A tokenizer of bytes with a few merges, as GPT-2 writes them."""
 
-    def make(tags: str) -> dict[str, Setting]:
+    def make(tags):
         merges = ["t h", "th e", "Ġ a", "i n", "Ġ the", "o n", "e r"]
         texts = [*letters(), *(merge.replace(" ", "") for merge in merges)]
         kinds = [_NORMAL] * len(texts)
@@ -121,7 +118,7 @@ def _bytes_and_merges(pattern: str, bos: str, end: str, *more: str) -> Callable[
     return make
 
 
-def _pieces_with_scores(tags: str) -> dict[str, Setting]:
+def _pieces_with_scores(tags):
     """A tokenizer as SentencePiece makes them, whose rare characters are bytes."""
     texts = ["<pad>", "<eos>", "<bos>", "<unk>", "<start_of_turn>", "<end_of_turn>"]
     kinds = [_CONTROL, _CONTROL, _CONTROL, _UNKNOWN, _CONTROL, _CONTROL]
@@ -146,7 +143,7 @@ def _pieces_with_scores(tags: str) -> dict[str, Setting]:
     }
 
 
-def _add_tags(tags: str, texts: list[str], kinds: list[int]) -> None:
+def _add_tags(tags, texts, kinds):
     if tags != "text":
         texts += ["<think>", "</think>"]
         kinds += [_USER_DEFINED if tags == "added" else _CONTROL] * 2
@@ -158,7 +155,7 @@ _Random = Callable[..., np.ndarray]
 _Made = tuple[dict[str, Setting], dict[str, np.ndarray]]
 
 
-def _named(number: int, layer: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _named(number, layer):
     """Tensors of a layer; a name without a dot is of weights."""
     return {
         f"blk.{number}.{name if '.' in name else name + '.weight'}": tensor
@@ -166,7 +163,7 @@ def _named(number: int, layer: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     }
 
 
-def _attention(of: _Random, *, biases: bool = False, norms: bool = False) -> dict[str, np.ndarray]:
+def _attention(of, *, biases=False, norms=False):
     queries, keys = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM
     out = {
         "attn_q": 2 * of(queries, DIM),  # sharper attention than noise has: what is held matters
@@ -183,12 +180,12 @@ def _attention(of: _Random, *, biases: bool = False, norms: bool = False) -> dic
     return out
 
 
-def _feed_forward(of: _Random) -> dict[str, np.ndarray]:
+def _feed_forward(of):
     up, gate, down = of(FFN, DIM), of(FFN, DIM), of(DIM, FFN)
     return {"ffn_norm": 1 + of(DIM), "ffn_up": up, "ffn_gate": gate, "ffn_down": down}
 
 
-def _sizes(**more: Setting) -> dict[str, Setting]:
+def _sizes(**more):
     return {
         "block_count": LAYERS,
         "embedding_length": DIM,
@@ -204,8 +201,8 @@ def _sizes(**more: Setting) -> dict[str, Setting]:
     }
 
 
-def _transformer(*, biases: bool = False, norms: bool = False, gemma: bool = False):  # type: ignore[no-untyped-def]
-    def make(of: _Random) -> _Made:
+def _transformer(*, biases=False, norms=False, gemma=False):
+    def make(of):
         tensors = {"output_norm.weight": 1 + of(DIM)}
         for number in range(LAYERS):
             layer = {"attn_norm": 1 + of(DIM), **_feed_forward(of)}
@@ -220,7 +217,7 @@ def _transformer(*, biases: bool = False, norms: bool = False, gemma: bool = Fal
     return make
 
 
-def _mamba(of: _Random) -> _Made:
+def _mamba(of):
     tensors = {"output_norm.weight": 1 + of(DIM)}
     decay = -np.tile(np.arange(1, STATE + 1, dtype=np.float32), (INNER, 1))
     for number in range(LAYERS):
@@ -253,7 +250,7 @@ def _mamba(of: _Random) -> _Made:
     }, tensors
 
 
-def _lfm2(of: _Random) -> _Made:
+def _lfm2(of):
     """Convolutions that keep their last tokens, and attention in every second layer."""
     tensors = {"token_embd_norm.weight": 1 + of(DIM)}
     for number in range(LAYERS):
@@ -271,7 +268,7 @@ def _lfm2(of: _Random) -> _Made:
     return _sizes(**{"attention.head_count_kv": kv_heads, "shortconv.l_cache": 3}), tensors
 
 
-def _qwen35(of: _Random) -> _Made:
+def _qwen35(of):
     """Gated delta nets, whose state is a matrix a head, and attention in every second layer."""
     heads, groups, size = 4, 2, 16
     values, both = heads * size, 2 * groups * size

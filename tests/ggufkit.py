@@ -1,10 +1,7 @@
 """Small GGUF files of random weights, for tests that need a model of a known shape."""
 
-from __future__ import annotations
-
 import struct
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,9 +13,7 @@ One = bool | int | float | str
 Setting = One | Sequence[One]
 
 
-def write_gguf(
-    path: Path, settings: Mapping[str, Setting], tensors: Mapping[str, np.ndarray]
-) -> Path:
+def write_gguf(path, settings, tensors):
     """A GGUF v3 file. tensors: float32, (rows, columns) or (columns,)."""
     keys = [(key, *_value(value, U32)) for key, value in settings.items()]
     rows = [
@@ -29,7 +24,7 @@ def write_gguf(
     return path
 
 
-def _value(value: Setting, integer: int) -> tuple[int, bytes]:
+def _value(value, integer):
     """Its type in GGUF, and its bytes. integer: the type of whole numbers, of lists it is I32."""
     if isinstance(value, str):
         return STRING, string(value)
@@ -43,7 +38,7 @@ def _value(value: Setting, integer: int) -> tuple[int, bytes]:
     return ARRAY, struct.pack("<IQ", kinds[0], len(values)) + b"".join(values)
 
 
-def letters() -> list[str]:
+def letters():
     """GPT-2's 256 characters that stand for bytes."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     spare = (chr(256 + n) for n in range(256))
@@ -53,7 +48,7 @@ def letters() -> list[str]:
 LAYERS, DIM, HEADS, KV_HEADS, HEAD_DIM, FFN, VOCABULARY = 7, 24, 6, 2, 8, 40, 61
 
 
-def tiny(architecture: str, *, tied: bool = True, **more: int | float | str) -> tuple[dict, dict]:
+def tiny(architecture, *, tied=True, **more):
     """Settings and tensors of a small model of that architecture. head_dim · heads is not dim."""
     settings: dict[str, int | float | str] = {
         "block_count": LAYERS,
@@ -72,7 +67,7 @@ def tiny(architecture: str, *, tied: bool = True, **more: int | float | str) -> 
     settings |= more
     rng = np.random.default_rng(5)
 
-    def of(*shape: int, around: float = 0.0) -> np.ndarray:
+    def of(*shape, around=0.0):
         scale = 0.2 if around else 1 / np.sqrt(shape[-1])
         return (around + scale * rng.standard_normal(shape)).astype(np.float32)
 

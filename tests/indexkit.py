@@ -1,7 +1,5 @@
 """What the tests of an index share: vectors, what a store would say of them, short ways to ask."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

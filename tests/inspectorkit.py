@@ -1,13 +1,8 @@
 """What the tests of the memory inspector share: a store that has something of everything."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 from fake_engine import FakeEngine
 from memorykit import quick
 
-from edgemem import Memory
 from edgemem.store.receipts import Receipt, add_receipt
 
 OSLO, BERGEN = "I live in Oslo.", "I moved to Bergen in May."
@@ -20,7 +15,7 @@ FACTS = {
 EVIL = '<img src=x onerror="document.title=1"><script>document.title=1</script>'
 
 
-def filled(path: str | Path = ":memory:") -> Memory:
+def filled(path=":memory:"):
     """Memories of ana: four facts, one of which replaced another, and their turns; one of ben; a
     piece of work that waits; a receipt of a cloud."""
     engine = FakeEngine(facts=FACTS, ends={"Ana moved to Bergen": "Ana lives in Oslo"})
@@ -43,7 +38,7 @@ def filled(path: str | Path = ":memory:") -> Memory:
     return memory
 
 
-def fact(memory: Memory, word: str) -> str:
+def fact(memory, word):
     """The id of the fact that has a word in it, over or not."""
     items = memory.store.list(kinds={"fact"}, include_invalid=True)
     return next(item.id for item in items if word in item.memory)

@@ -1,7 +1,5 @@
 """What the tests of the kernels share: the ways to call one, the sizes, exact inputs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

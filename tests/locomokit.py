@@ -1,16 +1,13 @@
 """A small conversation in LoCoMo's form, and ours."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 
-def turn(number: int, speaker: str, text: str) -> dict[str, str]:
+def turn(number, speaker, text):
     return {"speaker": speaker, "dia_id": f"D1:{number}", "text": text}
 
 
-def write_locomo(folder: Path) -> Path:
+def write_locomo(folder):
     conversation = {
         "sample_id": "conv-0",
         "conversation": {

@@ -1,9 +1,6 @@
 """What the tests of Memory share: a quick stand-in for the embedder, and where the files are."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from zlib import crc32
 
 import numpy as np
@@ -49,17 +46,17 @@ class BagOfWords:
     dim and model_id may be chosen; texts are cut into chunks of 200 words.
     """
 
-    def __init__(self, dim: int = 64, model_id: str = "bag@1") -> None:
+    def __init__(self, dim=64, model_id="bag@1"):
         self.dim, self.model_id = dim, model_id
         self.embedded = 0
 
-    def _unit(self, found: Sequence[str]) -> np.ndarray:
+    def _unit(self, found):
         vector = np.full(self.dim, 1e-3, np.float32)
         for word in found:
             vector[crc32(word.encode()) % self.dim] += 1
         return vector / np.linalg.norm(vector)
 
-    def embed_chunks(self, texts: Sequence[str]) -> list[np.ndarray]:
+    def embed_chunks(self, texts):
         self.embedded += len(texts)
         out = []
         for text in texts:
@@ -68,13 +65,13 @@ class BagOfWords:
             out.append(np.stack([self._unit(found[i : i + 200]) for i in starts]))
         return out
 
-    def embed(self, texts: Sequence[str]) -> np.ndarray:
+    def embed(self, texts):
         return np.stack([self.embed_query(text) for text in texts])
 
-    def embed_query(self, text: str) -> np.ndarray:
+    def embed_query(self, text):
         return self._unit(content_words(text) or words(text))
 
-    def count_tokens(self, text: str) -> int:
+    def count_tokens(self, text):
         return len(words(text))
 
 
@@ -83,7 +80,7 @@ class Meanwhile(BagOfWords):
 
     act: Callable[[], object] | None = None
 
-    def embed_chunks(self, texts: Sequence[str]) -> list[np.ndarray]:
+    def embed_chunks(self, texts):
         act, self.act = self.act, None
         if act is not None:
             act()
@@ -95,44 +92,44 @@ class WordTokens:
 
     dim, step = 16, 1 / 127
 
-    def __init__(self, model_id: str = "words@1") -> None:
+    def __init__(self, model_id="words@1"):
         self.model_id = model_id
         self.embedded: list[str] = []
 
-    def embed(self, text: str) -> np.ndarray:
+    def embed(self, text):
         self.embedded.append(text)
         return self.embed_query(text)
 
-    def embed_query(self, text: str) -> np.ndarray:
+    def embed_query(self, text):
         return np.stack([self._vector(word) for word in ["", *words(text)]])
 
-    def _vector(self, word: str) -> np.ndarray:
+    def _vector(self, word):
         vector = np.random.default_rng(crc32(word.encode())).standard_normal(self.dim)
         return np.rint(vector / np.linalg.norm(vector) * 127).astype(np.int8)
 
 
-def quick(path: str | Path = ":memory:", **more: object) -> Memory:
+def quick(path=":memory:", **more):
     """A Memory with the stand-in embedder."""
-    return Memory(path, **{"embedder": BagOfWords(), **more})  # type: ignore[arg-type]
+    return Memory(path, **{"embedder": BagOfWords(), **more})
 
 
-def call(memory: Memory, name: str) -> object:
+def call(memory, name):
     """Call a method of Memory as CALLS says."""
     first, more = CALLS[name]
     arguments = () if first is None else (first,)
     return getattr(memory, name)(*arguments, **more)
 
 
-def texts(results: object) -> list[str]:
-    return [item.memory for item in results]  # type: ignore[attr-defined]
+def texts(results):
+    return [item.memory for item in results]
 
 
-def bytes_beside(path: Path) -> bytes:
+def bytes_beside(path):
     """The bytes of all files in the store's folder."""
     return b"\0".join(file.read_bytes() for file in path.parent.rglob("*") if file.is_file())
 
 
-def crowd(memory: Memory, user_id: str = "ana") -> None:
+def crowd(memory, user_id="ana"):
     """Other memories that share no word with anything: where there are few, each may answer."""
     said = [{"role": "user", "content": f"Lorem {n} ipsum {n}."} for n in range(20)]
     memory.add(said, user_id=user_id, infer=False)

@@ -1,10 +1,6 @@
 """Tiny ONNX models, written byte by byte: protobuf's wire format, onnx/onnx.proto3's fields."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
@@ -13,27 +9,27 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 _FLOAT, _INT64 = 1, 7  # TensorProto.DataType
 
 
-def varint(n: int) -> bytes:
+def varint(n):
     out = b""
     while n > 127:
         out, n = out + bytes([n & 127 | 128]), n >> 7
     return out + bytes([n])
 
 
-def field(number: int, value: int | bytes) -> bytes:
+def field(number, value):
     """One protobuf field: a number or bytes."""
     if isinstance(value, int):
         return varint(number << 3) + varint(value)
     return varint(number << 3 | 2) + varint(len(value)) + value
 
 
-def _value(name: bytes, dtype: int, shape: Sequence[int | bytes]) -> bytes:
+def _value(name, dtype, shape):
     """A graph's input or output; a dimension in bytes is one of any size."""
     dims = b"".join(field(1, field(1 if isinstance(n, int) else 2, n)) for n in shape)
     return field(1, name) + field(2, field(1, field(1, dtype) + field(2, dims)))
 
 
-def write_embedder(folder: Path, meanings: Mapping[str, Sequence[float]]) -> Path:
+def write_embedder(folder, meanings):
     """A multilingual embedder in a folder of its own: the file of a model that looks each word's
     meaning up, with its tokenizer beside it. Unknown words mean nothing."""
     dim = len(next(iter(meanings.values())))
@@ -59,7 +55,7 @@ def write_embedder(folder: Path, meanings: Mapping[str, Sequence[float]]) -> Pat
     return file
 
 
-def _mean(axes: Sequence[int], source: bytes, out: bytes) -> bytes:
+def _mean(axes, source, out):
     """A node that takes the mean over axes and drops them."""
     ints = b"".join(field(8, axis) for axis in axes)
     attributes = field(5, field(1, b"axes") + ints + field(20, 7))  # AttributeProto.INTS
@@ -67,7 +63,7 @@ def _mean(axes: Sequence[int], source: bytes, out: bytes) -> bytes:
     return field(1, source) + field(2, out) + field(4, b"ReduceMean") + attributes
 
 
-def write_image_embedder(folder: Path) -> Path:
+def write_image_embedder(folder):
     """The image half of a CLIP in a folder of its own: a vector is the mean colour, -1 to 1."""
     folder.mkdir()
     graph = field(1, _mean((2, 3), b"pixel_values", b"image_embeds")) + field(2, b"g")

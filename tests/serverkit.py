@@ -1,13 +1,11 @@
 """What the server's tests share: the application behind a real server on loopback, and callers."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Collection
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +16,6 @@ from fake_engine import FakeEngine
 from memorykit import quick
 from starlette.applications import Starlette
 
-from edgemem import Memory
 from edgemem.runtime.engine import Generation, Stream
 from edgemem.server import Limits, app
 from edgemem.server.asgi import protocol
@@ -30,18 +27,18 @@ HI = {"model": "fake", "messages": [{"role": "user", "content": "hi"}]}
 class SlowEngine(FakeEngine):
     """Gives pieces of `piece` until it is let go, or nobody wants them. ended: how many did end."""
 
-    def __init__(self, piece: str = "word ", most: int = 1_000_000) -> None:
+    def __init__(self, piece="word ", most=1_000_000):
         super().__init__()
         self.piece, self.most = piece, most
         self.free = threading.Event()
         self.ended = 0
         self.given = 0
 
-    def stream(self, prompt: Any, *, should_stop: Any = None, **more: Any) -> Stream:
+    def stream(self, prompt, *, should_stop=None, **more):
         self.prompts.append((more.get("stage", ""), prompt))
         return Stream(self._slowly(should_stop or (lambda: False)))
 
-    def _slowly(self, should_stop: Callable[[], bool]) -> Generator[str, None, Generation]:
+    def _slowly(self, should_stop):
         given = 0
         try:
             while given < self.most and not (self.free.is_set() or should_stop()):
@@ -63,17 +60,15 @@ class Running:
     connections: Collection[Any] = ()
 
     @property
-    def service(self) -> Any:
+    def service(self):
         return self.asgi.state.service
 
-    def client(self, **more: Any) -> openai.OpenAI:
+    def client(self, **more):
         """OpenAI's own client, which tries nothing twice."""
         given = {"api_key": TOKEN, "max_retries": 0, "timeout": 30.0, **more}
         return openai.OpenAI(base_url=f"http://127.0.0.1:{self.port}/v1", **given)
 
-    def call(
-        self, method: str, path: str, body: Any = None, *, token: str | None = TOKEN, **headers: str
-    ) -> tuple[int, dict[str, str], Any]:
+    def call(self, method, path, body=None, *, token=TOKEN, **headers):
         """Status, headers in lower case, and the body, from JSON if it is JSON."""
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         if token is not None:
@@ -90,25 +85,25 @@ class Running:
         finally:
             connection.close()
 
-    def ok(self, method: str, path: str, body: Any = None) -> Any:
+    def ok(self, method, path, body=None):
         """The body of a call that must be answered with 200."""
         status, _, told = self.call(method, path, body)
         assert status == 200, told
         return told
 
-    def begin(self, path: str, body: Any) -> socket.socket:
+    def begin(self, path, body):
         """A connection on which a request was sent and nothing read."""
         data = json.dumps(body).encode()
         return self.send(f"POST {path}", f"Content-Length: {len(data)}", body=data)
 
     def send(
         self,
-        what: str,
-        *headers: str,
-        host: str = "localhost",
-        token: str = TOKEN,
-        body: bytes = b"",
-    ) -> socket.socket:
+        what,
+        *headers,
+        host="localhost",
+        token=TOKEN,
+        body=b"",
+    ):
         """A connection on which these very bytes were sent, and nothing read."""
         lines = [f"{what} HTTP/1.1", f"Host: {host}", f"Authorization: Bearer {token}", *headers]
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=30)
@@ -117,7 +112,7 @@ class Running:
 
 
 @contextmanager
-def running(memory: Memory, **options: Any) -> Iterator[Running]:
+def running(memory, **options):
     """The application of a Memory behind uvicorn, on a free port, until the block is left."""
     asgi = app(memory, **{"token": TOKEN, **options})
     config = uvicorn.Config(
@@ -136,7 +131,7 @@ def running(memory: Memory, **options: Any) -> Iterator[Running]:
         thread.join()
 
 
-def until(so: Callable[[], object], seconds: float = 20.0) -> None:
+def until(so, seconds=20.0):
     """Wait for something that another thread does."""
     end = time.monotonic() + seconds
     while not so():
@@ -144,7 +139,7 @@ def until(so: Callable[[], object], seconds: float = 20.0) -> None:
         time.sleep(0.01)
 
 
-def answer_of(connection: socket.socket) -> tuple[int, str]:
+def answer_of(connection):
     """The status and the body of what a connection is answered."""
     with connection:
         response = http.client.HTTPResponse(connection)
@@ -153,9 +148,7 @@ def answer_of(connection: socket.socket) -> tuple[int, str]:
 
 
 @contextmanager
-def slowly(
-    limits: Limits | None = None, **engine: Any
-) -> Iterator[tuple[Running, SlowEngine, Memory]]:
+def slowly(limits=None, **engine):
     """A server whose model speaks slowly, as SlowEngine's arguments say."""
     slow = SlowEngine(**engine)
     with quick(engine=slow) as memory, running(memory, limits=limits) as server:

@@ -1,17 +1,14 @@
 """What the store's tests share: short ways to make its rows, and child processes."""
 
-from __future__ import annotations
-
 import os
 import re
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 from zlib import crc32
 
 import numpy as np
@@ -19,12 +16,7 @@ import pytest
 
 import edgemem
 from edgemem.results import Entity, Label, Scope
-from edgemem.store import NewMemory, NewRelation, Store, StoredTurn
-from edgemem.store.writing import Transaction
-
-if TYPE_CHECKING:
-    from edgemem.runtime.encoder import Encoder
-    from edgemem.store.changes import StoredPostings
+from edgemem.store import NewMemory, NewRelation, StoredTurn
 
 DIM = 8
 T0 = "2024-05-01T10:00:00.000+00:00"
@@ -37,7 +29,7 @@ ROOT = Path(edgemem.__file__).parent.parent
 
 
 @cache
-def encoder() -> Encoder:
+def encoder():
     """What reads facts."""
     from edgemem.runtime.encoder import Encoder  # a child that reads none starts without it
 
@@ -47,7 +39,7 @@ def encoder() -> Encoder:
 _TYPES = {"lives_in": "place", "works_at": "organisation"}
 
 
-def relate(tx: Transaction, id: str, *said: str) -> None:
+def relate(tx, id, *said):
     """Store what a memory says: "Ana lives_in Oslo", "Katarzyna/Kasia likes tea" with an alias."""
     from edgemem import graph as reader
 
@@ -59,25 +51,25 @@ def relate(tx: Transaction, id: str, *said: str) -> None:
     tx.set_relations(id, new, reader.version(encoder()))
 
 
-def _entity(said: str, kind: str) -> Entity:
+def _entity(said, kind):
     name, *aliases = said.split("/")
     return Entity(name, kind, tuple(aliases))
 
 
-def unit(seed: int, count: int = 1, dim: int = DIM) -> np.ndarray:
+def unit(seed, count=1, dim=DIM):
     """(count, dim) float32 random unit vectors, the same for the same seed."""
     rows = np.random.default_rng(seed).standard_normal((count, dim))
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 
-def turn(id: str, content: str = "hello", **fields: Any) -> StoredTurn:
+def turn(id, content="hello", **fields):
     values: dict[str, Any] = {
         "scope": ADA, "role": "user", "timestamp": T0, "created_at": T0, **fields
     }  # fmt: skip
     return StoredTurn(id=id, content=content, **values)
 
 
-def memory(id: str, text: str = "Ada likes tea", **fields: Any) -> NewMemory:
+def memory(id, text="Ada likes tea", **fields):
     values: dict[str, Any] = {
         "kind": "fact", "search_text": text, "scope": ADA, "created_at": T0,
         "vectors": unit(crc32(id.encode())), **fields,
@@ -85,21 +77,21 @@ def memory(id: str, text: str = "Ada likes tea", **fields: Any) -> NewMemory:
     return NewMemory(id=id, memory=text, **values)
 
 
-def add(store: Store, *rows: NewMemory | StoredTurn) -> list[int]:
+def add(store, *rows):
     with store.transaction() as tx:
         return [
             tx.add_turn(row) if isinstance(row, StoredTurn) else tx.add_memory(row) for row in rows
         ]
 
 
-def indexed(store: Store, match: str) -> list[int]:
+def indexed(store, match):
     """The rowids of the memories that the full-text index has for an FTS5 query."""
     query = "SELECT rowid FROM memories_fts WHERE memories_fts MATCH ? ORDER BY rowid"
     with store.snapshot() as connection:
         return [row[0] for row in connection.execute(query, (match,))]
 
 
-def by_memory(stored: StoredPostings) -> dict[int, dict[str, int]]:
+def by_memory(stored):
     """The terms and counts of each rowid."""
     found: dict[int, dict[str, int]] = {rowid: {} for rowid in stored.rowids.tolist()}
     for i, term in enumerate(stored.terms):
@@ -109,19 +101,19 @@ def by_memory(stored: StoredPostings) -> dict[int, dict[str, int]]:
     return found
 
 
-def raw(path: Path | None, *statements: str) -> None:
+def raw(path, *statements):
     """Change a file as another program would; foreign keys are off here."""
     with closing(sqlite3.connect(str(path), isolation_level=None)) as connection:
         for statement in statements:
             connection.execute(statement)
 
 
-def vectors_by_length(texts: list[str]) -> list[np.ndarray]:
+def vectors_by_length(texts):
     """Stands in for an embedder: vectors that depend on the text alone."""
     return [unit(len(text)) for text in texts]
 
 
-def child(script: str, *arguments: str | Path) -> subprocess.Popen[str]:
+def child(script, *arguments):
     """A Python process that can import edgemem and this file."""
     path = os.pathsep.join((str(ROOT), str(Path(__file__).parent)))
     return subprocess.Popen(
@@ -134,14 +126,14 @@ def child(script: str, *arguments: str | Path) -> subprocess.Popen[str]:
     )
 
 
-def finished(process: subprocess.Popen[str], timeout_s: float = 120) -> str:
+def finished(process, timeout_s=120):
     """The child's output; fails with its errors if it failed."""
     out, err = process.communicate(timeout=timeout_s)
     assert process.returncode == 0, err
     return out
 
 
-def raised(call: Callable[[], object]) -> str:
+def raised(call):
     """The message of whatever the call raises."""
     try:
         call()
@@ -151,7 +143,7 @@ def raised(call: Callable[[], object]) -> str:
 
 
 @contextmanager
-def full_disk() -> Iterator[None]:
+def full_disk():
     """No file grows in the block."""
     resource = pytest.importorskip("resource")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -1,7 +1,5 @@
 """What the tests of a terminal share: a program on a pseudo-terminal, and the screen it draws."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty
@@ -13,7 +11,6 @@ import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 
 import pyte
 
@@ -34,7 +31,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 class _Screen(pyte.Screen):
     answer: Callable[[bytes], None] | None = None
 
-    def write_process_input(self, data: str) -> None:
+    def write_process_input(self, data):
         """What a terminal answers when it is asked where its cursor is."""
         if self.answer is not None:
             self.answer(data.encode())
@@ -48,13 +45,13 @@ class Terminal:
 
     def __init__(
         self,
-        code: str,
-        *arguments: str,
-        columns: int = 80,
-        rows: int = 24,
-        answers: bool = True,
-        **environment: str,
-    ) -> None:
+        code,
+        *arguments,
+        columns=80,
+        rows=24,
+        answers=True,
+        **environment,
+    ):
         self._master, slave = pty.openpty()
         self._screen = _Screen(columns, rows)
         if answers:
@@ -74,27 +71,27 @@ class Terminal:
         )
         os.close(slave)
 
-    def type(self, keys: str | bytes) -> None:
+    def type(self, keys):
         os.write(self._master, keys.encode() if isinstance(keys, str) else keys)
 
-    def resize(self, columns: int, rows: int) -> None:
+    def resize(self, columns, rows):
         size = struct.pack("HHHH", rows, columns, 0, 0)
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, size)  # the kernel tells the program
         self._screen.resize(rows, columns)
 
     @property
-    def lines(self) -> list[str]:
+    def lines(self):
         return [line.rstrip() for line in self._screen.display]
 
     @property
-    def current(self) -> str:
+    def current(self):
         """The line that the cursor is on."""
         return self.lines[self._screen.cursor.y]
 
-    def is_reversed(self, row: int) -> bool:
+    def is_reversed(self, row):
         return self._screen.buffer[row][0].reverse
 
-    def wait_until(self, true: Callable[[], bool]) -> None:
+    def wait_until(self, true):
         """Read on until what the screen shows makes this true."""
         deadline = time.monotonic() + DEADLINE_S
         while not true():
@@ -109,11 +106,11 @@ class Terminal:
             self.raw += data
             self._stream.feed(data)
 
-    def wait_for(self, text: str) -> None:
+    def wait_for(self, text):
         """Until some line of the screen has it."""
         self.wait_until(lambda: any(text in line for line in self.lines))
 
-    def ended(self) -> int:
+    def ended(self):
         """The exit code of a program that is about to end."""
         deadline = time.monotonic() + DEADLINE_S
         while self.process.poll() is None:  # it may wait for its output to be read
@@ -125,18 +122,18 @@ class Terminal:
                     break
         return self.process.wait(DEADLINE_S)
 
-    def seen(self) -> str:
+    def seen(self):
         return "\n".join(["the screen:", *self.lines, f"the last bytes: {self.raw[-400:]!r}"])
 
-    def __enter__(self) -> Terminal:
+    def __enter__(self):
         return self
 
     def __exit__(
         self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+        exc_type,
+        exc,
+        traceback,
+    ):
         self.process.kill()
         self.process.wait()
         os.close(self._master)

@@ -1,7 +1,5 @@
 """Adapter files: what is wrong with one is named, and no damaged one ends the process."""
 
-from __future__ import annotations
-
 import random
 import struct
 from pathlib import Path

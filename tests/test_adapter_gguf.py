@@ -1,9 +1,6 @@
 """Adapter files: llama.cpp computes with one what torch did, and it reads back as written."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +14,7 @@ FIXTURES = Path(__file__).parent / "fixtures"
 BASE, ADAPTER = FIXTURES / "lora-v1-base.gguf", FIXTURES / "lora-v1-adapter.gguf"
 
 
-def test_llama_cpp_gives_the_logits_that_torch_gave() -> None:
+def test_llama_cpp_gives_the_logits_that_torch_gave():
     """torch's are kept in the fixture, so that this needs no torch (make_lora_v1.py)."""
     kept = np.load(FIXTURES / "lora-v1-logits.npz")
     tokens, wanted = kept["tokens"].tolist(), kept["logits"]
@@ -29,11 +26,11 @@ def test_llama_cpp_gives_the_logits_that_torch_gave() -> None:
 
 
 @pytest.fixture
-def gguf() -> Any:
+def gguf():
     return pytest.importorskip("gguf", reason="needs edgemem-runtime[train]")
 
 
-def tensors(shape: adapters.Shape = SHAPE) -> dict[str, NDArray[np.float32]]:
+def tensors(shape=SHAPE):
     """Of q, k and o of every layer; values that float16 holds."""
     rng = np.random.default_rng(3)
     out: dict[str, NDArray[np.float32]] = {}
@@ -46,7 +43,7 @@ def tensors(shape: adapters.Shape = SHAPE) -> dict[str, NDArray[np.float32]]:
 
 
 @pytest.mark.train
-def test_an_adapter_reads_back_as_it_was_written(gguf: Any, tmp_path: Path) -> None:
+def test_an_adapter_reads_back_as_it_was_written(gguf, tmp_path):
     for architecture in ("llama", "qwen2"):
         shape = adapters.Shape(architecture, SHAPE.layers, SHAPE.heads, SHAPE.kv_heads)
         file = tmp_path / f"{architecture}.gguf"
@@ -59,7 +56,7 @@ def test_an_adapter_reads_back_as_it_was_written(gguf: Any, tmp_path: Path) -> N
 
 
 @pytest.mark.train
-def test_the_file_says_what_llama_cpp_asks_for(gguf: Any, tmp_path: Path) -> None:
+def test_the_file_says_what_llama_cpp_asks_for(gguf, tmp_path):
     adapters.write(tmp_path / "a.gguf", tensors(), alpha=12.0, shape=SHAPE)
     reader = gguf.GGUFReader(tmp_path / "a.gguf")
     wanted = {"general.type": "adapter", "adapter.type": "lora", "general.architecture": "llama",
@@ -72,7 +69,7 @@ def test_the_file_says_what_llama_cpp_asks_for(gguf: Any, tmp_path: Path) -> Non
 
 
 @pytest.mark.train
-def test_only_rows_that_llama_cpp_rotates_in_pairs_are_reordered(gguf: Any, tmp_path: Path) -> None:
+def test_only_rows_that_llama_cpp_rotates_in_pairs_are_reordered(gguf, tmp_path):
     adapters.write(tmp_path / "a.gguf", tensors(), alpha=12.0, shape=SHAPE)
     reader = gguf.GGUFReader(tmp_path / "a.gguf")
     stored = {tensor.name: np.asarray(tensor.data, np.float32) for tensor in reader.tensors}
@@ -88,7 +85,7 @@ def test_only_rows_that_llama_cpp_rotates_in_pairs_are_reordered(gguf: Any, tmp_
 
 
 @pytest.mark.train
-def test_a_file_that_is_no_adapter_of_this_base_is_refused(gguf: Any, tmp_path: Path) -> None:
+def test_a_file_that_is_no_adapter_of_this_base_is_refused(gguf, tmp_path):
     with pytest.raises(AdapterError, match=r"lora-v1-base\.gguf is not a LoRA adapter"):
         adapters.read(BASE, shape=SHAPE)
     text = tmp_path / "notes.gguf"

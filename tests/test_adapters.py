@@ -1,7 +1,5 @@
 """LoRA adapters: loading, binding to stages, switching, and that no stale KV is ever used."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 import struct

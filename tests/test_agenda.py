@@ -1,8 +1,5 @@
 """What there is on some days: which questions ask for it, and what is listed."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from datetime import date, timedelta
 from unittest.mock import patch
 
@@ -12,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from memorykit import quick
 
-from edgemem import Chat, Memory
+from edgemem import Chat
 from edgemem.language import (
     asked_days,
     asked_within,
@@ -72,7 +69,7 @@ NOW = "2026-11-18T09:00:00+00:00"  # a Wednesday
         ("What's next in my diary?", "2026-11-18", "9999-12-31"),
     ],
 )
-def test_a_question_for_coming_days_is_known(question: str, first: str, last: str) -> None:
+def test_a_question_for_coming_days_is_known(question, first, last):
     days = (date.fromisoformat(first), date.fromisoformat(last), False)
     assert asked_days(question, NOW) == days
 
@@ -89,7 +86,7 @@ SAID = (
 
 
 @pytest.mark.parametrize("text", SAID)
-def test_a_day_that_is_far_away_is_looked_for_in_every_text_that_may_name_it(text: str) -> None:
+def test_a_day_that_is_far_away_is_looked_for_in_every_text_that_may_name_it(text):
     named = 0
     for n in range(0, 366, 5):
         said = date(2026, 11, 18) + timedelta(days=n)
@@ -135,7 +132,7 @@ def test_a_day_that_is_far_away_is_looked_for_in_every_text_that_may_name_it(tex
         ("What were the highlights of last year?", "2025-01-01", "2025-12-31"),
     ],
 )
-def test_a_question_for_past_days_is_known(question: str, first: str, last: str) -> None:
+def test_a_question_for_past_days_is_known(question, first, last):
     days = (date.fromisoformat(first), date.fromisoformat(last), True)
     assert asked_days(question, NOW) == days
 
@@ -155,12 +152,12 @@ def test_a_question_for_past_days_is_known(question: str, first: str, last: str)
         "what do i have on 31 February", "What's on in December 9999?",
     ],
 )  # fmt: skip
-def test_a_question_for_anything_else_is_not(question: str) -> None:
+def test_a_question_for_anything_else_is_not(question):
     assert asked_days(question, NOW) is None
 
 
 @given(st.text(max_size=60), st.sampled_from(["", " on friday", " next week", " in may", " 9999"]))
-def test_any_text_can_be_asked_and_told(text: str, more: str) -> None:
+def test_any_text_can_be_asked_and_told(text, more):
     asked_days(text + more, NOW)
     assert all(first <= last for first, last in told_days(text + more, NOW))
     told_weekdays(text)
@@ -190,7 +187,7 @@ def test_any_text_can_be_asked_and_told(text: str, more: str) -> None:
         ("it's not on Thursday 19 November 2026", []),
     ],
 )
-def test_a_text_tells_of_the_days_it_names(text: str, days: list[str]) -> None:
+def test_a_text_tells_of_the_days_it_names(text, days):
     assert [first.isoformat() for first, _ in told_days(text, NOW)] == days
 
 
@@ -223,7 +220,7 @@ def test_a_text_tells_of_the_days_it_names(text: str, days: list[str]) -> None:
         ("Am Donnerstag war ich krank", []),
     ],
 )
-def test_days_are_read_as_germans_and_spaniards_write_them(text: str, days: list[str]) -> None:
+def test_days_are_read_as_germans_and_spaniards_write_them(text, days):
     assert [first.isoformat() for first, _ in told_days(text, NOW)] == days
 
 
@@ -241,17 +238,17 @@ def test_days_are_read_as_germans_and_spaniards_write_them(text: str, days: list
         "Her numbers are 7.1, down from 8.4.", "Congratulations on 16.5!", "We settled on 2.5",
     ],
 )  # fmt: skip
-def test_other_numbers_and_names_are_no_days(text: str) -> None:
+def test_other_numbers_and_names_are_no_days(text):
     assert told_days(text, NOW) == []
 
 
-def test_a_plan_of_several_days_is_told_of_all() -> None:
+def test_a_plan_of_several_days_is_told_of_all():
     days = (date(2026, 11, 23), date(2026, 11, 25))
     for text in ("exams 23-25 Nov", "we are away from the 23rd to the 25th of November"):
         assert told_days(text, NOW) == [days]
 
 
-def test_what_comes_every_week_is_known_by_its_weekdays() -> None:
+def test_what_comes_every_week_is_known_by_its_weekdays():
     assert told_weekdays("yoga every Tuesday, swimming on Fridays, Monday is off") == {1, 4}
     assert told_weekdays("gym every wed n fri") == {2, 4}
     assert told_weekdays("Jour fixe jeden Dienstag, yoga los jueves, donnerstags Chor") == {1, 3}
@@ -259,7 +256,7 @@ def test_what_comes_every_week_is_known_by_its_weekdays() -> None:
     assert not told_days("choir on Monday evenings", "2026-11-12T10:00:00+00:00")
 
 
-def test_what_comes_once_a_month_is_known_by_its_day() -> None:
+def test_what_comes_once_a_month_is_known_by_its_day():
     december = [date(2026, 12, day) for day in range(1, 32)]
     for text, days in (
         ("The circle meets on the first Wednesday of every month at 7 pm.", [2]),
@@ -277,17 +274,17 @@ def test_what_comes_once_a_month_is_known_by_its_day() -> None:
 
 
 @pytest.fixture
-def memory() -> Iterator[Memory]:
+def memory():
     with quick(":memory:") as opened:
         opened._engine = FakeEngine()
         yield opened
 
 
-def tell(memory: Memory, when: str, text: str) -> str:
+def tell(memory, when, text):
     return memory.add(text, user_id="default", infer=False, timestamp=when)[0].id
 
 
-def listed(memory: Memory, question: str) -> list[str]:
+def listed(memory, question):
     chat = Chat(memory, FakeEngine())
     reply = chat.send(question, timestamp=NOW, remember=False)
     text = "".join(reply)
@@ -295,7 +292,7 @@ def listed(memory: Memory, question: str) -> list[str]:
     return [line.partition(": ")[2] or line for line in text.splitlines()[1:]] or [text]
 
 
-def test_a_day_lists_what_was_told_of_it_and_what_became_of_that(memory: Memory) -> None:
+def test_a_day_lists_what_was_told_of_it_and_what_became_of_that(memory):
     tell(memory, "2026-11-13T10:00:00Z", "The team dinner is on Thursday at Roma. I like Roma.")
     tell(memory, "2026-11-13T10:01:00Z", "Swimming is every Thursday.")
     tell(memory, "2026-11-14T10:00:00Z", "I will bake a cake for the team dinner on Thursday.")
@@ -310,7 +307,7 @@ def test_a_day_lists_what_was_told_of_it_and_what_became_of_that(memory: Memory)
     ]
 
 
-def test_what_comes_in_two_weeks_is_listed_on_that_day_of_its_week(memory: Memory) -> None:
+def test_what_comes_in_two_weeks_is_listed_on_that_day_of_its_week(memory):
     tell(memory, "2026-11-05T10:00:00Z", "The inspector comes in two weeks.")
     assert len(listed(memory, "What do I have tomorrow?")) == 1
     assert listed(memory, "What do I have on Friday?") == [NOTHING_FOUND]
@@ -332,14 +329,14 @@ def test_what_comes_in_two_weeks_is_listed_on_that_day_of_its_week(memory: Memor
         "Wedding on 3 decembr 2026",
     ],
 )
-def test_a_day_that_was_named_long_before_is_listed(memory: Memory, told: str) -> None:
+def test_a_day_that_was_named_long_before_is_listed(memory, told):
     tell(memory, "2025-07-10T10:00:00Z", told)
     tell(memory, "2025-07-10T10:00:00Z", "I watched a film on Thursday.")
     lines = listed(memory, "What do I have on 3 December 2026?")
     assert len(lines) == 1 and lines != [NOTHING_FOUND]
 
 
-def test_of_many_days_what_is_not_said_again_is_listed_and_the_rest_counted(memory: Memory) -> None:
+def test_of_many_days_what_is_not_said_again_is_listed_and_the_rest_counted(memory):
     tell(memory, "2026-11-09T10:00:00Z", "Lily came third in the cross country race.")
     for n in range(14):
         tell(memory, f"2026-11-{10 + n // 3}T1{n % 3}:00:00Z", f"Queue number {n} at Tesco.")
@@ -347,13 +344,13 @@ def test_of_many_days_what_is_not_said_again_is_listed_and_the_rest_counted(memo
     assert lines == ["Lily came third in the cross country race.", "- and 14 more"]
 
 
-def test_a_remark_on_a_past_day_is_not_followed_by_later_ones_like_it(memory: Memory) -> None:
+def test_a_remark_on_a_past_day_is_not_followed_by_later_ones_like_it(memory):
     for day in range(10, 18):
         tell(memory, f"2026-11-{day}T10:00:00Z", "Work was mad, phones all day.")
     assert len(listed(memory, "What did I do on 10 November?")) == 1
 
 
-def test_a_weekly_thing_that_was_given_up_is_listed_no_more(memory: Memory) -> None:
+def test_a_weekly_thing_that_was_given_up_is_listed_no_more(memory):
     tell(memory, "2026-01-09T10:00:00Z", "Pottery evening class on Tuesdays at the Artspace.")
     tell(memory, "2026-09-15T10:00:00Z", "I've given up pottery, there is nothing near here.")
     assert listed(memory, "What do I have on Tuesday?") == [NOTHING_FOUND]
@@ -374,11 +371,11 @@ def test_a_weekly_thing_that_was_given_up_is_listed_no_more(memory: Memory) -> N
         ("I've given up pottery.", 3, False),
     ],
 )
-def test_it_is_known_what_ends_a_weekly_thing(text: str, weekday: int, ends: bool) -> None:
+def test_it_is_known_what_ends_a_weekly_thing(text, weekday, ends):
     assert ends_weekly(text, "I sing in the choir on Thursdays at half seven.", weekday) is ends
 
 
-def test_a_weekday_on_which_there_is_nothing_any_more_is_none() -> None:
+def test_a_weekday_on_which_there_is_nothing_any_more_is_none():
     told = (
         "Gwen can't do Mondays any more, trumpet is on Fridays. Yoga is every Tuesday, not Mondays"
     )
@@ -387,8 +384,8 @@ def test_a_weekday_on_which_there_is_nothing_any_more_is_none() -> None:
 
 
 def test_what_is_called_off_by_one_who_is_not_named_in_the_plan_is_listed_below_it(
-    memory: Memory,
-) -> None:
+    memory,
+):
     tell(memory, "2026-11-09T10:00:00Z", "Flight to Rome with Ana on Thursday 19 November.")
     tell(memory, "2026-11-10T10:00:00Z", "Easyjet cancelled our flight to Rome")
     lines = listed(memory, "What do I have on 19 November?")
@@ -406,9 +403,7 @@ PRIYA = "Priya cant do Wednesdays because of orchestra so shes coming Fridays at
         ("Priya no longer does orchestra.", True),
     ],
 )
-def test_a_word_that_denies_is_no_subject_without_its_apostrophe_either(
-    text: str, off: bool
-) -> None:
+def test_a_word_that_denies_is_no_subject_without_its_apostrophe_either(text, off):
     """ "cant" of both was half of the words, and a weekly patient was gone from the list."""
     assert calls_off(text, PRIYA) is off
 
@@ -430,11 +425,11 @@ def test_a_word_that_denies_is_no_subject_without_its_apostrophe_either(
         ("Maisie has a new bike now, since Monday.", False),
     ],
 )
-def test_it_is_known_what_moves_a_plan(text: str, off: bool) -> None:
+def test_it_is_known_what_moves_a_plan(text, off):
     assert calls_off(text, "Maisie is the Dodger in the school play, on 10 December.") is off
 
 
-def test_a_short_sentence_that_goes_on_with_a_past_day_is_listed(memory: Memory) -> None:
+def test_a_short_sentence_that_goes_on_with_a_past_day_is_listed(memory):
     tell(memory, "2026-11-16T10:00:00Z", "Biscuit died this morning. He was 12. Tea now.")
     tell(memory, "2026-11-16T10:01:00Z", "Ok. She was 9.")
     tell(memory, "2026-11-16T10:02:00Z", "Pepper is here! She slept on Max's bed straight away.")
@@ -444,7 +439,7 @@ def test_a_short_sentence_that_goes_on_with_a_past_day_is_listed(memory: Memory)
     ]
 
 
-def test_somebody_who_is_off_to_a_place_calls_nothing_off(memory: Memory) -> None:
+def test_somebody_who_is_off_to_a_place_calls_nothing_off(memory):
     plan = "Lunch with Tom on Friday."
     tell(memory, "2026-11-15T10:00:00Z", plan)
     tell(memory, "2026-11-16T10:00:00Z", "Tom is off to Lisbon for weeks, so I do the rota.")
@@ -454,7 +449,7 @@ def test_somebody_who_is_off_to_a_place_calls_nothing_off(memory: Memory) -> Non
     assert listed(memory, "What do I have on Friday?") == [plan, off]
 
 
-def test_a_plan_of_something_else_in_the_same_words_does_not_follow(memory: Memory) -> None:
+def test_a_plan_of_something_else_in_the_same_words_does_not_follow(memory):
     plan = "Ok so the window cleaner got booked for Friday."
     tell(memory, "2026-11-15T10:00:00Z", plan)
     tell(memory, "2026-11-16T10:00:00Z", "Ok so the plumber got booked for Saturday the 28th.")
@@ -462,14 +457,14 @@ def test_a_plan_of_something_else_in_the_same_words_does_not_follow(memory: Memo
     assert listed(memory, "What do I have on Friday?") == [plan]
 
 
-def test_a_plan_that_somebody_goes_on_later_is_followed(memory: Memory) -> None:
+def test_a_plan_that_somebody_goes_on_later_is_followed(memory):
     later = "Paul is going to Toulouse a week later, so from the 27th to the 29th."
     tell(memory, "2026-11-15T10:00:00Z", "Paul flies to Toulouse on Friday until Sunday.")
     tell(memory, "2026-11-16T10:00:00Z", later)
     assert len(listed(memory, "What do I have on Friday?")) == 2
 
 
-def test_the_last_days_of_the_calendar_and_a_document_are_read(memory: Memory) -> None:
+def test_the_last_days_of_the_calendar_and_a_document_are_read(memory):
     assert told_days("Lunch sun 22nd", "9999-12-30T10:00:00+00:00") == []
     tell(memory, "9999-12-30T10:00:00Z", "Lunch sun 22nd")
     tell(memory, "9999-12-30T10:00:00Z", "Fridays are for Swimming.")
@@ -477,7 +472,7 @@ def test_the_last_days_of_the_calendar_and_a_document_are_read(memory: Memory) -
     assert asked_days("What do I have on Thursday? " * 20, NOW) is None
 
 
-def test_a_question_about_a_day_is_no_plan(memory: Memory) -> None:
+def test_a_question_about_a_day_is_no_plan(memory):
     tell(memory, "2026-11-13T10:00:00Z", "My eye appointment, is that on Thursday?")
     tell(memory, "2026-11-13T10:00:00Z", "The team dinner is on Thursday. Or was it on Friday?")
     (told,) = listed(memory, "What do I have on Thursday?")
@@ -485,12 +480,12 @@ def test_a_question_about_a_day_is_no_plan(memory: Memory) -> None:
     assert listed(memory, "What do I have on Friday?") == [NOTHING_FOUND]
 
 
-def test_a_day_without_plans_is_not_made_up_by_any_model(memory: Memory) -> None:
+def test_a_day_without_plans_is_not_made_up_by_any_model(memory):
     tell(memory, "2026-11-13T10:00:00Z", "The team dinner is on Thursday.")
     assert listed(memory, "What do I have on Friday?") == [NOTHING_FOUND]
 
 
-def test_only_a_large_model_tells_of_a_day_in_its_own_words(memory: Memory) -> None:
+def test_only_a_large_model_tells_of_a_day_in_its_own_words(memory):
     tell(memory, "2026-11-13T10:00:00Z", "The team dinner is on Thursday.")
     engine = FakeEngine(("Dinner!",))
     chat = Chat(memory, engine)
@@ -503,7 +498,7 @@ def test_only_a_large_model_tells_of_a_day_in_its_own_words(memory: Memory) -> N
         assert told in "".join(reply)
 
 
-def test_past_days_list_what_was_told_on_them_too(memory: Memory) -> None:
+def test_past_days_list_what_was_told_on_them_too(memory):
     tell(memory, "2026-11-15T10:00:00Z", "Baked bread with Ella. The dentist is on Friday.")
     tell(memory, "2026-11-16T10:00:00Z", "Yesterday I called Tom.")
     assert listed(memory, "What did I do on Sunday?") == [
@@ -512,7 +507,7 @@ def test_past_days_list_what_was_told_on_them_too(memory: Memory) -> None:
     ]
 
 
-def test_a_sentence_that_says_only_when_is_listed_with_the_one_before_it(memory: Memory) -> None:
+def test_a_sentence_that_says_only_when_is_listed_with_the_one_before_it(memory):
     tell(memory, "2026-11-16T10:00:00Z", "I like Ann. Booked the dentist! 2 december half 9")
     tell(memory, "2026-11-16T10:01:00Z", "Work is hard. Lunch with Tom on 2 December.")
     assert listed(memory, "What do I have on the 2nd of December?") == [
@@ -521,7 +516,7 @@ def test_a_sentence_that_says_only_when_is_listed_with_the_one_before_it(memory:
     ]
 
 
-def test_a_message_that_calls_a_plan_off_in_few_of_its_words_follows_it(memory: Memory) -> None:
+def test_a_message_that_calls_a_plan_off_in_few_of_its_words_follows_it(memory):
     plan = "On 12 December we're flying to lisbon."
     off = "lisbon is off, no money. going to Tenby instead"
     tell(memory, "2026-11-15T10:00:00Z", plan)
@@ -540,7 +535,7 @@ def test_a_message_that_calls_a_plan_off_in_few_of_its_words_follows_it(memory: 
         "The team meeting with Tom is now every Wednesday at 9:00 instead of Tuesday.",
     ],
 )
-def test_a_weekly_plan_is_listed_on_its_new_weekday_alone(memory: Memory, moved: str) -> None:
+def test_a_weekly_plan_is_listed_on_its_new_weekday_alone(memory, moved):
     plan = "The team meeting with Tom is every Thursday at 10:30."
     tell(memory, "2026-11-02T10:00:00Z", plan)
     tell(memory, "2026-11-15T10:00:00Z", moved)
@@ -550,13 +545,13 @@ def test_a_weekly_plan_is_listed_on_its_new_weekday_alone(memory: Memory, moved:
     assert plan in listed(memory, "What did I do on 5 November?")
 
 
-def test_a_note_with_a_dotted_date_is_listed_whole(memory: Memory) -> None:
+def test_a_note_with_a_dotted_date_is_listed_whole(memory):
     note = "I see Prof. Müller on 19.11. at 8:15 with Sra. Aguirre."
     tell(memory, "2026-11-16T10:00:00Z", note)
     assert listed(memory, "What do I have tomorrow?") == [note]
 
 
-def test_an_edited_or_deleted_plan_is_listed_as_it_is_now(memory: Memory) -> None:
+def test_an_edited_or_deleted_plan_is_listed_as_it_is_now(memory):
     edited = tell(memory, "2026-11-16T10:00:00Z", "Lunch with Ann is on Friday.")
     deleted = tell(memory, "2026-11-16T10:00:00Z", "Lunch with Bob is on Friday.")
     memory.update(edited, "Lunch with Ann is on Saturday.")
@@ -567,7 +562,7 @@ def test_an_edited_or_deleted_plan_is_listed_as_it_is_now(memory: Memory) -> Non
     ]
 
 
-def test_a_fact_that_was_edited_long_after_it_was_told_is_listed() -> None:
+def test_a_fact_that_was_edited_long_after_it_was_told_is_listed():
     said = "I have lunch with Ann soon."
     with quick(engine=FakeEngine(facts={said: "{} has lunch with Ann soon"})) as memory:
         _, fact = memory.add(said, user_id="default", timestamp="2024-01-16T10:00:00Z")
@@ -578,7 +573,7 @@ def test_a_fact_that_was_edited_long_after_it_was_told_is_listed() -> None:
 
 
 @pytest.mark.parametrize("now", ["2100-01-01T10:00:00.000+00:00", "2026-11-01T10:00:00.000+00:00"])
-def test_an_edited_fact_is_listed_whatever_the_clock_of_the_edit(now: str) -> None:
+def test_an_edited_fact_is_listed_whatever_the_clock_of_the_edit(now):
     said = "I have lunch with Ann soon."
     with quick(engine=FakeEngine(facts={said: "{} has lunch with Ann soon"})) as memory:
         _, fact = memory.add(said, user_id="default", timestamp="2026-11-16T10:00:00Z")
@@ -588,7 +583,7 @@ def test_an_edited_fact_is_listed_whatever_the_clock_of_the_edit(now: str) -> No
         assert listed(memory, "What do I have on Friday?") == [text]
 
 
-def test_an_overview_is_of_a_year_only_where_one_is_said_to_be_meant() -> None:
+def test_an_overview_is_of_a_year_only_where_one_is_said_to_be_meant():
     assert asked_within("What do you know about the exhibition 2024?", NOW) is None
     assert asked_within("Tell me about Windows 2000", NOW) is None
     assert asked_within("Tell me about Ana in 2024", NOW)
@@ -596,8 +591,8 @@ def test_an_overview_is_of_a_year_only_where_one_is_said_to_be_meant() -> None:
 
 
 def test_and_on_friday_asks_for_all_that_is_then_only_after_a_question_that_did(
-    memory: Memory,
-) -> None:
+    memory,
+):
     tell(memory, "2026-11-13T10:00:00Z", "Posy has chess on Friday 20 November 2026.")
     for first, days in (
         ("What does Posy have on Thursday?", False),

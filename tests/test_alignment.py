@@ -1,9 +1,5 @@
 """One embedder's vectors in another's space: the map, and a store that changes its embedder."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,11 +12,11 @@ from edgemem.results import Aligned
 from edgemem.retrieval.alignment import fit
 
 
-def unit(rows: np.ndarray) -> np.ndarray:
+def unit(rows):
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 
-def rotation(rng: np.random.Generator, d: int) -> np.ndarray:
+def rotation(rng, d):
     return np.linalg.qr(rng.standard_normal((d, d)))[0].astype(np.float32)
 
 
@@ -35,9 +31,7 @@ def rotation(rng: np.random.Generator, d: int) -> np.ndarray:
     centre=st.floats(0, 2),
     length=st.floats(1e-3, 1e3),
 )
-def test_a_random_rotation_is_recovered(
-    seed: int, d: int, more: int, centre: float, length: float
-) -> None:
+def test_a_random_rotation_is_recovered(seed, d, more, centre, length):
     """Whatever the vectors' length, and with a mean far from 0, as bge's is."""
     rng = np.random.default_rng(seed)
     x = unit(rng.standard_normal((2 * d + more, d)) + centre)
@@ -48,7 +42,7 @@ def test_a_random_rotation_is_recovered(
 
 @settings(max_examples=20)
 @given(seed=st.integers(0, 2**32 - 1), d=st.integers(2, 16), more=st.integers(1, 16))
-def test_dimensions_may_differ(seed: int, d: int, more: int) -> None:
+def test_dimensions_may_differ(seed, d, more):
     """What lies in d directions of a larger space comes back from there, and goes there."""
     rng = np.random.default_rng(seed)
     small = unit(rng.standard_normal((200, d)))
@@ -57,7 +51,7 @@ def test_dimensions_may_differ(seed: int, d: int, more: int) -> None:
     assert np.abs(fit(small, large).map(small) - large).max() < 1e-4
 
 
-def test_huge_and_tiny_vectors_have_their_directions() -> None:
+def test_huge_and_tiny_vectors_have_their_directions():
     rng = np.random.default_rng(0)
     x = unit(rng.standard_normal((60, 8)))
     alignment = fit(x, x @ rotation(rng, 8))
@@ -65,7 +59,7 @@ def test_huge_and_tiny_vectors_have_their_directions() -> None:
         assert np.abs(alignment.map(x * np.float32(length)) - alignment.map(x)).max() < 1e-4
 
 
-def test_directions_that_a_model_leaves_empty_are_no_obstacle() -> None:
+def test_directions_that_a_model_leaves_empty_are_no_obstacle():
     """MiniLM's vectors lie in 381 of 384 directions."""
     rng = np.random.default_rng(0)
     x = unit(rng.standard_normal((200, 40)) * (np.arange(40) > 2)) @ rotation(rng, 40)
@@ -74,7 +68,7 @@ def test_directions_that_a_model_leaves_empty_are_no_obstacle() -> None:
     assert np.abs(alignment.map(x) - x @ turned).max() < 1e-4
 
 
-def test_neighbours_stay_neighbours_under_noise() -> None:
+def test_neighbours_stay_neighbours_under_noise():
     rng = np.random.default_rng(0)
     x = unit(rng.standard_normal((400, 32)))
     y = unit(x @ rotation(rng, 32) + 0.03 * rng.standard_normal((400, 32)))
@@ -93,9 +87,7 @@ def test_neighbours_stay_neighbours_under_noise() -> None:
         ((8,), (8,), r"shape \(8,\); give \(n, dim\)"),
     ],
 )
-def test_too_few_or_uneven_pairs_are_refused(
-    x: tuple[int, ...], y: tuple[int, ...], told: str
-) -> None:
+def test_too_few_or_uneven_pairs_are_refused(x, y, told):
     rng = np.random.default_rng(0)
     with pytest.raises(InputError, match=told):
         fit(rng.standard_normal(x).astype("f4"), rng.standard_normal(y).astype("f4"))
@@ -103,7 +95,7 @@ def test_too_few_or_uneven_pairs_are_refused(
 
 @settings(max_examples=20)
 @given(seed=st.integers(0, 2**32 - 1), rank=st.integers(1, 7))
-def test_pairs_that_vary_in_few_directions_are_refused(seed: int, rank: int) -> None:
+def test_pairs_that_vary_in_few_directions_are_refused(seed, rank):
     rng = np.random.default_rng(seed)
     few = rng.standard_normal((100, rank)) @ rng.standard_normal((rank, 8))
     many = rng.standard_normal((100, 8)).astype("f4")
@@ -112,13 +104,13 @@ def test_pairs_that_vary_in_few_directions_are_refused(seed: int, rank: int) -> 
             fit(x, y)
 
 
-def test_pairs_that_are_all_the_same_are_refused() -> None:
+def test_pairs_that_are_all_the_same_are_refused():
     with pytest.raises(InputError, match="vary in 0 directions"):
         fit(np.ones((9, 4), "f4"), np.ones((9, 4), "f4"))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_what_is_no_number_is_refused(bad: float) -> None:
+def test_what_is_no_number_is_refused(bad):
     x = np.random.default_rng(0).standard_normal((20, 4)).astype("f4")
     alignment = fit(x, x)
     x[3, 2] = bad
@@ -127,7 +119,7 @@ def test_what_is_no_number_is_refused(bad: float) -> None:
             step()
 
 
-def test_vectors_of_another_dimension_than_the_pairs_are_refused() -> None:
+def test_vectors_of_another_dimension_than_the_pairs_are_refused():
     x = np.random.default_rng(0).standard_normal((20, 4)).astype("f4")
     with pytest.raises(InputError, match=r"have 5 dimensions, .* aligned by 4"):
         fit(x, x).map(np.ones((2, 5), "f4"))
@@ -141,30 +133,30 @@ DIM = 16
 class Turned(BagOfWords):
     """The same vectors in another basis: what an ideal second embedder would give."""
 
-    def __init__(self, dim: int = DIM, model_id: str = "turned@2") -> None:
+    def __init__(self, dim=DIM, model_id="turned@2"):
         super().__init__(DIM, model_id)
         turned = rotation(np.random.default_rng(7), max(dim, DIM))
         self._basis = turned[:DIM, :dim]
         self.out = dim
 
-    def embed_chunks(self, texts: object) -> list[np.ndarray]:  # type: ignore[override]
-        return [chunks @ self._basis for chunks in super().embed_chunks(texts)]  # type: ignore
+    def embed_chunks(self, texts):
+        return [chunks @ self._basis for chunks in super().embed_chunks(texts)]
 
-    def embed_query(self, text: str) -> np.ndarray:
+    def embed_query(self, text):
         return super().embed_query(text) @ self._basis
 
 
 class Wider(Turned):
     """The same in 24 dimensions."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(24, "wider@3")
         self._bag_dim, self.dim = DIM, 24
 
-    def _unit(self, found: object) -> np.ndarray:  # type: ignore[override]
+    def _unit(self, found):
         self.dim = DIM
         try:
-            return super()._unit(found)  # type: ignore[arg-type]
+            return super()._unit(found)
         finally:
             self.dim = 24
 
@@ -172,14 +164,14 @@ class Wider(Turned):
 WORDS = "oslo cat violin tea harbour bakery sister train garden guitar soup winter".split()
 
 
-def said(count: int) -> list[str]:
+def said(count):
     rng = np.random.default_rng(1)
     pairs = rng.choice(WORDS, (count, 3, 2))
     return [f"number{i} " + " ".join(map("".join, some)) for i, some in enumerate(pairs)]
 
 
 @pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def path(tmp_path, monkeypatch):
     """A store of 120 memories by the first embedder, one of them in three chunks."""
     monkeypatch.setattr(upkeep, "PAIRS", 40)
     with quick(tmp_path / "a.db", embedder=BagOfWords(DIM, "first@1")) as memory:
@@ -190,7 +182,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("kind", [Turned, Wider])
-def test_a_sample_is_embedded_and_the_others_are_mapped(path: Path, kind: type[Turned]) -> None:
+def test_a_sample_is_embedded_and_the_others_are_mapped(path, kind):
     with quick(path, embedder=kind()) as memory:
         with pytest.raises(DimensionMismatch, match="edgemem align"):
             memory.search("oslo")
@@ -213,7 +205,7 @@ def test_a_sample_is_embedded_and_the_others_are_mapped(path: Path, kind: type[T
         assert memory.align() == Aligned(0, 0)
 
 
-def test_with_pairs_nothing_is_embedded(path: Path) -> None:
+def test_with_pairs_nothing_is_embedded(path):
     with quick(path, embedder=Turned()) as memory:
         pairs = BagOfWords(DIM).embed(said(60)), Turned().embed(said(60))
         assert memory.align(pairs) == Aligned(120, 0)
@@ -221,7 +213,7 @@ def test_with_pairs_nothing_is_embedded(path: Path) -> None:
         assert texts(memory.search("number77", top_k=1))[0].startswith("number77 ")
 
 
-def test_pairs_that_do_not_fit_leave_the_store_as_it_was(path: Path) -> None:
+def test_pairs_that_do_not_fit_leave_the_store_as_it_was(path):
     with quick(path, embedder=Turned()) as memory:
         before = memory.store.generation()
         few = BagOfWords(DIM).embed(said(5)), Turned().embed(said(5))
@@ -237,7 +229,7 @@ def test_pairs_that_do_not_fit_leave_the_store_as_it_was(path: Path) -> None:
         assert memory.store.generation() == before
 
 
-def test_a_small_store_is_embedded_anew(tmp_path: Path) -> None:
+def test_a_small_store_is_embedded_anew(tmp_path):
     with quick(tmp_path / "a.db", embedder=BagOfWords(DIM, "first@1")) as memory:
         memory.add(["I live in Oslo", "I have a cat"], infer=False)
     with quick(tmp_path / "a.db", embedder=Turned()) as memory:
@@ -246,19 +238,19 @@ def test_a_small_store_is_embedded_anew(tmp_path: Path) -> None:
         assert texts(memory.search("cat", top_k=1)) == ["I have a cat"]
 
 
-def test_an_empty_store_needs_no_alignment() -> None:
+def test_an_empty_store_needs_no_alignment():
     with quick() as memory:
         assert memory.align() == Aligned(0, 0)
 
 
-def test_what_is_stored_while_the_sample_is_embedded_is_taken_in(path: Path) -> None:
+def test_what_is_stored_while_the_sample_is_embedded_is_taken_in(path):
     with (
         quick(path, embedder=BagOfWords(DIM, "first@1")) as other,
         quick(path, embedder=Turned()) as memory,
     ):
         id = other.get_all()[-2].id
 
-        def meanwhile(done: int, of: int) -> None:
+        def meanwhile(done, of):
             other.update(id, "I live in Bergen")
             other.add("I have a parrot", infer=False)
 

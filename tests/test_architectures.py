@@ -3,13 +3,8 @@
 And what their chat templates have of their own: thoughts, and a system role that is refused.
 """
 
-from __future__ import annotations
-
 import random
 import re
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from familykit import ALWAYS_THINKS, CHATML, FAMILIES, WINDOW, write_family
@@ -27,17 +22,17 @@ SHORT = "Be brief. "  # whose tokens a sliding window can hold
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
-def file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def file(request, tmp_path_factory):
     return write_family(tmp_path_factory.mktemp("family"), request.param)
 
 
 @pytest.fixture(scope="module")
-def engine(file: Path) -> Iterator[Engine]:
+def engine(file):
     with Engine.load(file, n_threads=1, n_ctx=1024) as loaded:
         yield loaded
 
 
-def user(text: str) -> list[dict[str, str]]:
+def user(text):
     return [{"role": "user", "content": text}]
 
 
@@ -56,7 +51,7 @@ PROMPTS = [
 ]  # fmt: skip
 
 
-def answers(engine: Engine, logits_seen: list[bytes], number: int) -> tuple[str, list[bytes], int]:
+def answers(engine, logits_seen, number):
     stage, prompt = PROMPTS[number]
     logits_seen.clear()
     done = engine.generate(prompt, max_tokens=4, stage=stage)
@@ -64,9 +59,7 @@ def answers(engine: Engine, logits_seen: list[bytes], number: int) -> tuple[str,
 
 
 @pytest.mark.parametrize("prefix_bytes", [64_000_000, 0])
-def test_stages_that_take_turns_have_a_cold_engines_logits(
-    file: Path, logits_seen: list[bytes], prefix_bytes: int
-) -> None:
+def test_stages_that_take_turns_have_a_cold_engines_logits(file, logits_seen, prefix_bytes):
     """Prompts grow, shrink, part in the middle; beginnings are computed ahead in between."""
     cold = []
     with Engine.load(file, n_threads=1, n_ctx=1024) as engine:
@@ -87,7 +80,7 @@ def test_stages_that_take_turns_have_a_cold_engines_logits(
     assert cached > 0
 
 
-def test_branches_leave_the_context_as_it_was(engine: Engine, logits_seen: list[bytes]) -> None:
+def test_branches_leave_the_context_as_it_was(engine, logits_seen):
     """A recurrent state cannot go back to where they part, so such a model takes one branch."""
     engine.drop_prefixes()
     *cold, _ = answers(engine, logits_seen, 0)
@@ -101,9 +94,7 @@ def test_branches_leave_the_context_as_it_was(engine: Engine, logits_seen: list[
     assert again == cold
 
 
-def test_a_beginning_computed_ahead_is_reused_to_the_bit(
-    engine: Engine, logits_seen: list[bytes]
-) -> None:
+def test_a_beginning_computed_ahead_is_reused_to_the_bit(engine, logits_seen):
     """By every prompt that goes on from it, whatever the stage or another one did meanwhile."""
     prompts = [HEAD + end for end in ("Where?", "When does it open?")]
     cold = []
@@ -124,8 +115,8 @@ def test_a_beginning_computed_ahead_is_reused_to_the_bit(
 
 @pytest.mark.parametrize("text", [HEAD, SHORT])
 def test_a_beginning_in_a_file_gives_another_process_the_same_logits(
-    file: Path, tmp_path: Path, logits_seen: list[bytes], decoded: list[int], text: str
-) -> None:
+    file, tmp_path, logits_seen, decoded, text
+):
     prompts = [text + "Where?", text + "When does it open? " * 6, text[:-7]]
     found: list[list[bytes]] = []
     for folder in (None, tmp_path, tmp_path):
@@ -148,7 +139,7 @@ def test_a_beginning_in_a_file_gives_another_process_the_same_logits(
     assert len(list(tmp_path.glob("*.kv"))) == 1
 
 
-def test_no_state_is_kept_that_llama_cpp_would_bring_back_in_part(engine: Engine) -> None:
+def test_no_state_is_kept_that_llama_cpp_would_bring_back_in_part(engine):
     """Of a sliding window it saves the last tokens only, and takes that without a complaint."""
     prefixes, window = engine._prefixes, engine.path.stem == "gemma3"
     tokens = engine.tokenize(HEAD)
@@ -162,7 +153,7 @@ def test_no_state_is_kept_that_llama_cpp_would_bring_back_in_part(engine: Engine
     assert not prefixes.restore(tokens[: WINDOW + 1], prefixes.state())
 
 
-def test_a_refused_cut_is_never_trusted(engine: Engine, logits_seen: list[bytes]) -> None:
+def test_a_refused_cut_is_never_trusted(engine, logits_seen):
     """llama.cpp may say that a tail is gone which is not, or keep one that it was to remove."""
     engine.drop_prefixes()
     engine.generate(PROMPTS[0][1], max_tokens=4)
@@ -170,13 +161,13 @@ def test_a_refused_cut_is_never_trusted(engine: Engine, logits_seen: list[bytes]
     lib, cuts = engine._lib, []
 
     class Refusing:
-        def __init__(self, answer: bool) -> None:
+        def __init__(self, answer):
             self.answer = answer
 
-        def __getattr__(self, name: str) -> object:
+        def __getattr__(self, name):
             return getattr(lib, name)
 
-        def llama_memory_seq_rm(self, *_: object) -> bool:
+        def llama_memory_seq_rm(self, *_):
             cuts.append(self.answer)
             return self.answer
 
@@ -190,11 +181,11 @@ def test_a_refused_cut_is_never_trusted(engine: Engine, logits_seen: list[bytes]
     assert {True, False} <= set(cuts)
 
 
-def test_the_memory_of_the_context_is_told(engine: Engine) -> None:
+def test_the_memory_of_the_context_is_told(engine):
     assert engine.memory()["kv"] > 0
 
 
-def test_an_engine_says_what_it_turns_off_and_why(engine: Engine) -> None:
+def test_an_engine_says_what_it_turns_off_and_why(engine):
     recurrent = ["unless it goes on where .* ends: the model's state is recurrent"]
     expected = {
         "qwen3": ["told not to think"],
@@ -214,11 +205,11 @@ def test_an_engine_says_what_it_turns_off_and_why(engine: Engine) -> None:
 # -- thoughts --------------------------------------------------------------------------------
 
 
-def family(folder: Path, name: str, **how: Any) -> Engine:
+def family(folder, name, **how):
     return Engine.load(write_family(folder, name, **how), n_threads=1, n_ctx=512)
 
 
-def scripted(engine: Engine, monkeypatch: pytest.MonkeyPatch, text: str) -> int:
+def scripted(engine, monkeypatch, text):
     """Let the model write a text, tags as their own tokens if it has such; how many tokens."""
     tokens = engine.tokenize(text, special=True)
     script = iter([*tokens, *engine.tokenize("<|im_end|>", special=True)])
@@ -238,20 +229,18 @@ SAID = [
 
 
 @pytest.fixture(scope="module", params=["added", "control", "text"])
-def tags(request: pytest.FixtureRequest) -> str:
+def tags(request):
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def thinker(tags: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+def thinker(tags, tmp_path_factory):
     with family(tmp_path_factory.mktemp("thinker"), "qwen3", tags=tags) as loaded:
         yield loaded
 
 
 @pytest.mark.parametrize(("written", "shown"), SAID)
-def test_a_thought_is_never_shown(
-    thinker: Engine, tags: str, monkeypatch: pytest.MonkeyPatch, written: str, shown: str
-) -> None:
+def test_a_thought_is_never_shown(thinker, tags, monkeypatch, written, shown):
     tokens = scripted(thinker, monkeypatch, written)
     assert tokens < len(written) or tags == "text" or "think>" not in written
     stream = thinker.stream(user("Where?"), max_tokens=200, stop="\n\n")
@@ -260,18 +249,14 @@ def test_a_thought_is_never_shown(
     assert (stream.result.finish_reason, stream.result.completion_tokens) == ("stop", tokens)
 
 
-def test_a_thought_that_is_cut_off_leaves_no_text(
-    thinker: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_thought_that_is_cut_off_leaves_no_text(thinker, monkeypatch):
     scripted(thinker, monkeypatch, "<think>It may be Oslo, or é</think>Oslo.")
     tokens = len(thinker.tokenize("<think>It may be Oslo, or é", special=True))
     done = thinker.generate(user("Where?"), max_tokens=tokens - 1)
     assert (done.text, done.finish_reason) == ("", "length")
 
 
-def test_what_follows_a_schema_may_speak_of_the_tags(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_follows_a_schema_may_speak_of_the_tags(tmp_path, monkeypatch):
     schema = {"type": "array", "items": {"type": "string"}}
     with family(tmp_path, "qwen3", tags="text") as engine:
         scripted(engine, monkeypatch, '["<think> opens a thought"]')
@@ -280,7 +265,7 @@ def test_what_follows_a_schema_may_speak_of_the_tags(
 
 
 @given(st.lists(st.sampled_from(["<think>", "</think>", "<thi", "nk>", "</", "<", ">", " ", "a"])))
-def test_shown_text_only_grows_and_has_no_tag(pieces: list[str]) -> None:
+def test_shown_text_only_grows_and_has_no_tag(pieces):
     sent = ""
     for end in range(len(pieces) + 1):
         text = without_thoughts("".join(pieces[:end]))
@@ -300,17 +285,15 @@ def test_shown_text_only_grows_and_has_no_tag(pieces: list[str]) -> None:
         ("qwen2", CHATML, "<|im_start|>assistant\n"),
     ],
 )
-def test_an_answer_begins_behind_the_thought(
-    tmp_path: Path, name: str, template: str | None, end: str
-) -> None:
+def test_an_answer_begins_behind_the_thought(tmp_path, name, template, end):
     with family(tmp_path, name, template=template) as engine:
         assert engine._vocabulary._rendered(user("Where?"), []).endswith(end)
         assert bool(engine.notes) == ("think" in end)
 
 
 def test_a_second_turn_has_the_tokens_of_the_first_with_its_thought_or_without(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     with family(tmp_path, "qwen3") as engine:
         first = engine._vocabulary.prompt_tokens(user("Where is it?"))
         thought = engine.tokenize("<think>\n\n</think>\n\n", special=True)
@@ -343,9 +326,7 @@ ANSWER = {"role": "assistant", "content": "In Oslo."}
         ([SYSTEM], ["user\nBe brief."]),
     ],
 )
-def test_a_refused_system_message_is_the_users(
-    tmp_path: Path, messages: list[dict[str, str]], turns: list[str]
-) -> None:
+def test_a_refused_system_message_is_the_users(tmp_path, messages, turns):
     with family(tmp_path, "gemma3") as engine:
         text = "".join(f"<start_of_turn>{turn}<end_of_turn>\n" for turn in turns)
         rendered = engine._vocabulary._rendered(messages, [])
@@ -354,6 +335,6 @@ def test_a_refused_system_message_is_the_users(
         assert engine.generate(messages, max_tokens=2).completion_tokens > 0
 
 
-def test_messages_that_a_template_refuses_are_an_error_that_says_why(tmp_path: Path) -> None:
+def test_messages_that_a_template_refuses_are_an_error_that_says_why(tmp_path):
     with family(tmp_path, "gemma3") as engine, pytest.raises(ModelError, match="must alternate"):
         engine.generate([*user("Hi."), *user("Hello?")])

@@ -1,11 +1,8 @@
 """AsyncMemory: Memory's methods, awaited."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import threading
-from pathlib import Path
 
 import pytest
 from memorykit import CALLS, BagOfWords, texts
@@ -14,8 +11,8 @@ from edgemem import AsyncMemory, Chat, Memory
 from edgemem.errors import InputError, StoreError
 
 
-def test_it_adds_searches_and_closes(tmp_path: Path) -> None:
-    async def story() -> AsyncMemory:
+def test_it_adds_searches_and_closes(tmp_path):
+    async def story():
         async with AsyncMemory(tmp_path / "a.db", embedder=BagOfWords()) as memory:
             added = await memory.add("I live in Oslo", user_id="ana", infer=False)
             found = await memory.search("Oslo", user_id="ana", top_k=3, explain=True)
@@ -33,8 +30,8 @@ def test_it_adds_searches_and_closes(tmp_path: Path) -> None:
         assert texts(again.get_all()) == ["I live in Bergen"]
 
 
-def test_many_calls_at_once_are_all_done() -> None:
-    async def story() -> None:
+def test_many_calls_at_once_are_all_done():
+    async def story():
         async with AsyncMemory(":memory:", embedder=BagOfWords()) as memory:
             names = [f"word{n}" for n in range(40)]
             await asyncio.gather(*(memory.add(name, infer=False) for name in names))
@@ -44,16 +41,16 @@ def test_many_calls_at_once_are_all_done() -> None:
     asyncio.run(story())
 
 
-def test_the_event_loop_is_not_held_up() -> None:
+def test_the_event_loop_is_not_held_up():
     class Slow(BagOfWords):
-        def embed_query(self, text: str) -> object:  # type: ignore[override]
+        def embed_query(self, text):
             assert threading.current_thread() is not threading.main_thread()
             go_on.wait(30)
             return super().embed_query(text)
 
     go_on = threading.Event()
 
-    async def story() -> None:
+    async def story():
         async with AsyncMemory(":memory:", embedder=Slow()) as memory:
             searching = asyncio.create_task(memory.search("x"))
             await asyncio.sleep(0)
@@ -64,8 +61,8 @@ def test_the_event_loop_is_not_held_up() -> None:
 
 
 @pytest.mark.models
-def test_leaving_with_an_answer_half_read_ends_it(tmp_path: Path) -> None:
-    async def story() -> str:
+def test_leaving_with_an_answer_half_read_ends_it(tmp_path):
+    async def story():
         async with AsyncMemory(tmp_path / "a.db", embedder=BagOfWords()) as memory:
             reply = Chat(memory.memory).send("Tell me a long story.", remember=False)
             return next(piece for piece in reply if piece)
@@ -73,7 +70,7 @@ def test_leaving_with_an_answer_half_read_ends_it(tmp_path: Path) -> None:
     assert asyncio.run(asyncio.wait_for(story(), 60))
 
 
-def test_every_method_is_there_and_parts_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_method_is_there_and_parts_are_not(monkeypatch):
     memory = AsyncMemory(":memory:", embedder=BagOfWords())
     for name in (*CALLS, "close"):
         method = getattr(memory, name)
@@ -86,7 +83,7 @@ def test_every_method_is_there_and_parts_are_not(monkeypatch: pytest.MonkeyPatch
     asyncio.run(memory.close())
 
 
-def test_arguments_and_docstrings_are_memorys_own() -> None:
+def test_arguments_and_docstrings_are_memorys_own():
     for name in CALLS:
         method, own = getattr(AsyncMemory, name), getattr(Memory, name)
         assert inspect.signature(method) == inspect.signature(own), name
@@ -94,14 +91,14 @@ def test_arguments_and_docstrings_are_memorys_own() -> None:
     assert inspect.signature(AsyncMemory.__init__) == inspect.signature(Memory.__init__)
 
 
-def test_whether_it_is_closed_is_told_without_awaiting() -> None:
+def test_whether_it_is_closed_is_told_without_awaiting():
     memory = AsyncMemory(":memory:", embedder=BagOfWords())
     assert memory.closed is False
     asyncio.run(memory.close())
     assert memory.closed is True
 
 
-def test_one_that_could_not_be_opened_is_harmless(tmp_path: Path) -> None:
+def test_one_that_could_not_be_opened_is_harmless(tmp_path):
     (tmp_path / "a.db").write_bytes(b"not a database" * 100)
     with pytest.raises(StoreError):
         AsyncMemory(tmp_path / "a.db")

@@ -1,14 +1,10 @@
 """The attacks of bench/attacks.py, a few cases of each, and a test for what each of them found."""
 
-from __future__ import annotations
-
-import re
 import shutil
 import struct
 import subprocess
 import sys
 import time
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,30 +34,30 @@ needs_shim = pytest.mark.skipif(
 )
 
 
-def unhurt(rows: attacks.Rows) -> int:
+def unhurt(rows):
     """How many cases these rows have, none of them wrong."""
     assert [row for row in rows if row["wrong"]] == []
     return sum(next(row[n] for n in ("cases", "kills", "cuts") if n in row) for row in rows)
 
 
 @needs_shim
-def test_killed_at_any_change_of_a_file_nothing_acknowledged_is_lost() -> None:
+def test_killed_at_any_change_of_a_file_nothing_acknowledged_is_lost():
     assert unhurt(faults.kills(KILLS)) == 9 * KILLS
 
 
 @needs_shim
-def test_a_power_cut_leaves_what_was_acknowledged_and_no_byte_of_what_was_erased() -> None:
+def test_a_power_cut_leaves_what_was_acknowledged_and_no_byte_of_what_was_erased():
     """Backups and index files that an erase had removed came back: the folder was not synced."""
     assert unhurt(faults.power(12, ("erase", "add"))) == 24
 
 
 @needs_shim
-def test_a_disk_that_fails_is_an_error_of_ours() -> None:
+def test_a_disk_that_fails_is_an_error_of_ours():
     """A migration's backup raised OSError where not even its rest could be removed."""
     assert unhurt(faults.errors(6, ("migrate",))) == 18
 
 
-def test_the_replay_of_a_log_ends_with_the_files_that_were_there(tmp_path: Path) -> None:
+def test_the_replay_of_a_log_ends_with_the_files_that_were_there(tmp_path):
     """The oracle is no better than its file layer: synced, all is there; unsynced, a part of it."""
     import random
 
@@ -84,12 +80,12 @@ def test_the_replay_of_a_log_ends_with_the_files_that_were_there(tmp_path: Path)
     assert not any({"b", "c"} <= {name for name, _ in names} for names in found)
 
 
-def test_damaged_files_and_calls_are_answered_or_refused() -> None:
+def test_damaged_files_and_calls_are_answered_or_refused():
     assert unhurt(attacks.files(10)) == 70
     assert unhurt(attacks.calls(15)) >= 30
 
 
-def test_a_header_with_a_text_beyond_any_file_is_damaged(tmp_path: Path) -> None:
+def test_a_header_with_a_text_beyond_any_file_is_damaged(tmp_path):
     """struct raised OverflowError (56 of 100,000 headers)."""
     key = struct.pack("<Q1sIIQQ", 1, b"k", 9, 8, 1, 2**64 - 1)  # an array with a text of 2^64 - 1
     file = tmp_path / "a.gguf"
@@ -100,14 +96,14 @@ def test_a_header_with_a_text_beyond_any_file_is_damaged(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("rowids", [[None], [1, 9, 4], [2, 2], ["x"]])
-def test_a_full_text_index_with_rowids_that_are_none_is_damaged(rowids: list[Any]) -> None:
+def test_a_full_text_index_with_rowids_that_are_none_is_damaged(rowids):
     """TypeError and IndexError (2 of 100,000 stores)."""
     connection: Any = SimpleNamespace(execute=lambda _: [(rowid,) for rowid in rowids])
     with pytest.raises(StoreCorrupt, match="full-text index"):
         _postings(connection)
 
 
-def test_the_refusal_of_a_filter_can_be_printed() -> None:
+def test_the_refusal_of_a_filter_can_be_printed():
     with pytest.raises(InputError) as caught:
         compile_filters({"t": {"\ud800": 1}})
     assert str(caught.value).encode()
@@ -118,7 +114,7 @@ def test_the_refusal_of_a_filter_can_be_printed() -> None:
         compile_filters({"t": {"eq": deep}})
 
 
-def test_memories_make_nothing_leave_that_may_not() -> None:
+def test_memories_make_nothing_leave_that_may_not():
     rows = attacks.texts(240)
     assert unhurt(rows) == 240
     assert all(row["sent_other_words"] for row in rows)  # the rest did leave
@@ -129,7 +125,7 @@ def test_memories_make_nothing_leave_that_may_not() -> None:
     ["Quill\u200bfeather", "Quіllfеаthеr", "Ｑuillfeather", "𝐪𝐮𝐢𝐥𝐥feather", "Qu\u00adillféather",
      "Quill\x02feather", "qu\u3164illfeather"],
 )  # fmt: skip
-def test_a_name_in_disguise_is_still_that_name(name: str) -> None:
+def test_a_name_in_disguise_is_still_that_name(name):
     text = f"I told {name} of it"
     assert matches("quillfeather", text) and matches("/quill[a-z]+/", text)
     assert undisguised(name)[0].casefold() == "quillfeather"
@@ -137,7 +133,7 @@ def test_a_name_in_disguise_is_still_that_name(name: str) -> None:
     assert not matches("quillfeather", text.replace(name[3:5], "-"))
 
 
-def test_other_scripts_and_accents_are_sent_and_restored_as_they_are() -> None:
+def test_other_scripts_and_accents_are_sent_and_restored_as_they_are():
     text = "Zoë lives in Łódź; Анна дома, 東京で"
     told = redact([text], ["Zoë"])
     assert told.texts[0] == "[PERSON_1] lives in Łódź; Анна дома, 東京で"
@@ -146,12 +142,12 @@ def test_other_scripts_and_accents_are_sent_and_restored_as_they_are() -> None:
     assert "example" not in redact(["ana\u200b@exa\u200bmple.org"]).texts[0]
 
 
-def test_a_placeholder_that_a_memory_imitates_is_not_given_out() -> None:
+def test_a_placeholder_that_a_memory_imitates_is_not_given_out():
     told = redact(["[PERSON 1] and [ person-2 ] and PERSON_3 met Ana"], ["Ana"])
     assert told.values == {"[PERSON_4]": "Ana"}
 
 
-def test_what_a_model_repeats_from_a_memory_is_no_command(tmp_path: Path) -> None:
+def test_what_a_model_repeats_from_a_memory_is_no_command(tmp_path):
     orders = [order.format("ana") for order in attacks._ORDERS]
     engine = FakeEngine()
     with quick(tmp_path / "a.db", engine=engine) as memory:
@@ -188,9 +184,7 @@ def test_what_a_model_repeats_from_a_memory_is_no_command(tmp_path: Path) -> Non
         (picture._JPEG_MARKER, "search", b"\xff" * 100_000),
     ],
 )
-def test_a_pattern_that_took_the_square_of_a_texts_length(
-    pattern: re.Pattern[Any], use: str, text: str | bytes
-) -> None:
+def test_a_pattern_that_took_the_square_of_a_texts_length(pattern, use, text):
     started = time.thread_time()
     found = getattr(pattern, use)(text)
     if use == "finditer":
@@ -202,14 +196,12 @@ def test_a_pattern_that_took_the_square_of_a_texts_length(
     ("pattern", "size", "slow"),
     [(r"a.*b", 80_000, True), (r"(?:x+x+)+y", 2_000, True), (r"\bab{1,3}\b", 200_000, False)],
 )
-def test_a_patterns_worst_input_is_found(
-    pattern: str, size: int, slow: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_patterns_worst_input_is_found(pattern, size, slow, monkeypatch):
     monkeypatch.setattr(redos, "FIRST", 8192)  # a.*b is slow only with texts that are longer
     assert (redos.slowest(pattern, 0, size)[0] > 1) == slow
 
 
-def test_every_pattern_of_the_package_is_found_beside_a_native_module() -> None:
+def test_every_pattern_of_the_package_is_found_beside_a_native_module():
     code = "from bench import redos; print(*redos.patterns()[0].values())"  # it imports all anew
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     files = {where.partition(":")[0] for where in done.stdout.split()}

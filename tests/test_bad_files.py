@@ -1,14 +1,10 @@
 """Files that are not what they should be and full disks: an error says what to do."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 from fake_engine import FakeEngine
@@ -28,7 +24,7 @@ from edgemem.errors import (
 from edgemem.store import Store
 
 
-def test_a_damaged_database_is_refused_and_the_doctor_named(tmp_path: Path) -> None:
+def test_a_damaged_database_is_refused_and_the_doctor_named(tmp_path):
     damaged = tmp_path / "damaged.db"
     with quick(damaged) as memory:
         memory.add([f"word{n}" for n in range(200)], infer=False)
@@ -41,17 +37,15 @@ def test_a_damaged_database_is_refused_and_the_doctor_named(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("path", ["", ".", "a\0b", "\ud800", "x" * 5000])
-def test_a_path_that_is_none_is_refused(tmp_path: Path, path: str) -> None:
+def test_a_path_that_is_none_is_refused(tmp_path, path):
     with pytest.raises(StoreError):
         quick(f"{tmp_path}/{path}")
 
 
-def test_a_folder_that_refuses_writing_is_a_store_error_that_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_refuses_writing_is_a_store_error_that_says_so(tmp_path, monkeypatch):
     """Whoever runs this: root may write anywhere."""
 
-    def refuse(*args: Any, **more: Any) -> int:
+    def refuse(*args, **more):
         raise PermissionError(13, "Permission denied")
 
     with quick(tmp_path / "a.db", engine=FakeEngine()) as memory:
@@ -65,7 +59,7 @@ def test_a_folder_that_refuses_writing_is_a_store_error_that_says_so(
         assert memory.process_pending().pending == 0
 
 
-def test_a_full_disk_loses_nothing_and_says_what_to_do(tmp_path: Path) -> None:
+def test_a_full_disk_loses_nothing_and_says_what_to_do(tmp_path):
     with quick(tmp_path / "a.db") as memory:
         memory.add("I live in Oslo", infer=False)
         pages = memory.store._writer.execute("PRAGMA page_count").fetchone()[0]
@@ -101,7 +95,7 @@ print(stored)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mounts a tmpfs")
-def test_a_really_full_disk_loses_nothing_that_was_stored(tmp_path: Path) -> None:
+def test_a_really_full_disk_loses_nothing_that_was_stored(tmp_path):
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)], capture_output=True
     )
@@ -117,7 +111,7 @@ def test_a_really_full_disk_loses_nothing_that_was_stored(tmp_path: Path) -> Non
         subprocess.run(["umount", str(tmp_path)], check=True)
 
 
-def test_a_locked_database_is_a_store_locked_and_reading_goes_on(tmp_path: Path) -> None:
+def test_a_locked_database_is_a_store_locked_and_reading_goes_on(tmp_path):
     with quick(tmp_path / "a.db") as memory:
         memory.add("I live in Oslo", infer=False)
         memory.store._writer.execute("PRAGMA busy_timeout = 50")
@@ -135,15 +129,13 @@ def test_a_locked_database_is_a_store_locked_and_reading_goes_on(tmp_path: Path)
 @pytest.mark.parametrize(
     ("content", "error"), [(None, ModelNotFound), (b"", ModelError), (b"GGUF" * 99, ModelError)]
 )
-def test_a_missing_or_damaged_model_file_is_named(
-    tmp_path: Path, key: str, content: bytes | None, error: type[Exception]
-) -> None:
+def test_a_missing_or_damaged_model_file_is_named(tmp_path, key, content, error):
     file = tmp_path / ("m.gguf" if key == "model" else "m.onnx")
     if content is not None:
         file.write_bytes(content)
     chosen = Settings(db=tmp_path / "a.db", **{key: str(file)})
     stub = BagOfWords() if key == "model" else None
-    with Memory(settings=chosen, embedder=stub) as memory:  # type: ignore[arg-type]
+    with Memory(settings=chosen, embedder=stub) as memory:
         with pytest.raises(error) as caught:
             memory.add("I live in Oslo.")
         assert file.name in str(caught.value)
@@ -153,8 +145,8 @@ def test_a_missing_or_damaged_model_file_is_named(
 
 
 def test_a_file_that_is_replaced_or_removed_while_open_is_written_to_no_more(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     path = tmp_path / "a.db"
     with quick(path) as memory, quick(tmp_path / "b.db") as other:
         memory.add("I live in Oslo", infer=False)
@@ -170,7 +162,7 @@ def test_a_file_that_is_replaced_or_removed_while_open_is_written_to_no_more(
         assert not path.exists()
 
 
-def test_a_file_that_is_moved_while_open_takes_its_last_notes_along(tmp_path: Path) -> None:
+def test_a_file_that_is_moved_while_open_takes_its_last_notes_along(tmp_path):
     old, new = tmp_path / "a.db", tmp_path / "b.db"
     with quick(old) as memory:
         memory.add("I live in Oslo", infer=False)
@@ -183,9 +175,7 @@ def test_a_file_that_is_moved_while_open_takes_its_last_notes_along(tmp_path: Pa
 
 
 @pytest.mark.parametrize("written", [False, True])
-def test_a_backup_that_is_put_back_while_the_store_is_open_stays_as_it_is(
-    tmp_path: Path, written: bool
-) -> None:
+def test_a_backup_that_is_put_back_while_the_store_is_open_stays_as_it_is(tmp_path, written):
     path, backup = tmp_path / "a.db", tmp_path / "backup.db"
     with quick(path) as memory:
         memory.add([f"note {n} of January" for n in range(40)], infer=False)
@@ -205,7 +195,7 @@ def test_a_backup_that_is_put_back_while_the_store_is_open_stays_as_it_is(
         assert len(restored.get_all()) == 40 and restored.doctor()["problems"] == []
 
 
-def test_a_log_of_another_file_destroys_no_backup(tmp_path: Path) -> None:
+def test_a_log_of_another_file_destroys_no_backup(tmp_path):
     path, log = tmp_path / "a.db", tmp_path / "a.db-wal"
     with quick(path) as memory:
         memory.add([f"note {n} of January " + "word " * 60 for n in range(40)], infer=False)
@@ -229,7 +219,7 @@ def test_a_log_of_another_file_destroys_no_backup(tmp_path: Path) -> None:
         assert len(restored.get_all()) == 40 and restored.doctor()["problems"] == []
 
 
-def test_what_cannot_follow_a_moved_file_is_said(tmp_path: Path) -> None:
+def test_what_cannot_follow_a_moved_file_is_said(tmp_path):
     old, new = tmp_path / "a.db", tmp_path / "b.db"
     with Store.open(old) as reading:
         store = Store.open(old, busy_timeout_s=0.1)

@@ -1,11 +1,7 @@
 """Whatever is handed in: an error of ours that says what to do, nothing lost, nothing half done."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,11 +12,10 @@ from memorykit import quick, texts
 from edgemem import Memory
 from edgemem.errors import EdgememError, InputError, StoreError
 from edgemem.inputs import MAX_METADATA_BYTES, MAX_TEXT_CHARS
-from edgemem.runtime.embedder import Embedder
 
 
 @pytest.fixture
-def memory() -> Iterator[Memory]:
+def memory():
     with quick() as memory:
         memory.add("I live in Oslo", user_id="ana", infer=False)
         yield memory
@@ -43,9 +38,7 @@ BAD_TEXTS = [
 
 
 @pytest.mark.parametrize(("text", "message"), BAD_TEXTS, ids=lambda v: repr(v)[:12])
-def test_text_that_cannot_be_stored_is_refused_everywhere(
-    memory: Memory, text: str, message: str
-) -> None:
+def test_text_that_cannot_be_stored_is_refused_everywhere(memory, text, message):
     id = memory.get_all()[0].id
     for step in (
         lambda: memory.add(text),
@@ -61,7 +54,7 @@ def test_text_that_cannot_be_stored_is_refused_everywhere(
 
 @pytest.mark.parametrize("name", ["user_id", "agent_id", "run_id"])
 @pytest.mark.parametrize("value", ["", "a\0", "\ud800", "x" * 257])
-def test_ids_of_a_scope_are_checked_too(memory: Memory, name: str, value: str) -> None:
+def test_ids_of_a_scope_are_checked_too(memory, name, value):
     for method in (memory.add, memory.search):
         with pytest.raises(InputError, match=name):
             method("hello", **{name: value})
@@ -70,7 +63,7 @@ def test_ids_of_a_scope_are_checked_too(memory: Memory, name: str, value: str) -
             method(**{name: value})
 
 
-def test_a_megabyte_is_stored_whole_and_found_by_any_part(tmp_path: Path) -> None:
+def test_a_megabyte_is_stored_whole_and_found_by_any_part(tmp_path):
     text = " ".join(f"word{n}" for n in range(200_000))[:MAX_TEXT_CHARS]
     assert len(text) == MAX_TEXT_CHARS
     with quick(tmp_path / "a.db") as memory:
@@ -83,7 +76,7 @@ def test_a_megabyte_is_stored_whole_and_found_by_any_part(tmp_path: Path) -> Non
 
 
 @pytest.mark.models
-def test_ten_kilobytes_through_the_real_embedder(embedder: Embedder) -> None:
+def test_ten_kilobytes_through_the_real_embedder(embedder):
     filler = "The weather was dull and nothing happened that day. "
     text = filler * 180 + "My grandmother baked saffron buns. " + filler * 20
     assert len(text) > 10_000
@@ -105,7 +98,7 @@ SCRIPTS = {
 
 
 @pytest.mark.models
-def test_other_scripts_are_stored_exactly_and_found_again(embedder: Embedder) -> None:
+def test_other_scripts_are_stored_exactly_and_found_again(embedder):
     with Memory(":memory:", embedder=embedder) as memory:
         for name, (text, _) in SCRIPTS.items():
             memory.add(text, metadata={name: text}, user_id=text[:9], infer=False)
@@ -119,7 +112,7 @@ def test_other_scripts_are_stored_exactly_and_found_again(embedder: Embedder) ->
 
 
 @pytest.mark.models
-def test_a_query_of_anything_is_answered(embedder: Embedder) -> None:
+def test_a_query_of_anything_is_answered(embedder):
     with Memory(":memory:", embedder=embedder) as memory:
         memory.add(["I live in Oslo", "What is it that you do?"], infer=False)
         for query in (
@@ -133,7 +126,7 @@ def test_a_query_of_anything_is_answered(embedder: Embedder) -> None:
 # -- metadata, times, numbers, shapes --------------------------------------------------------
 
 
-def nested(levels: int) -> dict[str, Any]:
+def nested(levels):
     value: dict[str, Any] = {}
     for _ in range(levels):
         value = {"a": value}
@@ -164,9 +157,7 @@ BAD_METADATA = [
 
 
 @pytest.mark.parametrize(("value", "message"), BAD_METADATA, ids=range(len(BAD_METADATA)))
-def test_metadata_that_json_would_change_is_refused(
-    memory: Memory, value: dict[str, Any], message: str
-) -> None:
+def test_metadata_that_json_would_change_is_refused(memory, value, message):
     id = memory.get_all()[0].id
     for step in (
         lambda: memory.add("x", metadata=value, infer=False),
@@ -176,14 +167,14 @@ def test_metadata_that_json_would_change_is_refused(
         with pytest.raises(InputError, match=message):
             step()
     with pytest.raises(TypeError):
-        memory.add("x", metadata=[("a", 1)])  # type: ignore[arg-type]
+        memory.add("x", metadata=[("a", 1)])
 
 
 @pytest.mark.parametrize(
     "value", [{"a": "\\u0000", "\\u0000": 1}, {"wide": [[]] * 300, "text": "x" * 60_000}],
     ids=["a written \\u0000 is no NUL", "wide is not deep"],
 )  # fmt: skip
-def test_odd_metadata_that_json_can_hold_is_kept(value: dict[str, Any]) -> None:
+def test_odd_metadata_that_json_can_hold_is_kept(value):
     with quick() as memory:
         id = memory.add("x", metadata=value, infer=False)[0].id
         item = memory.get(id)
@@ -193,7 +184,7 @@ def test_odd_metadata_that_json_can_hold_is_kept(value: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "value", ["soon", "", "2024-13-01", math.nan, math.inf, 1e300, -1e300, 10**400, "\ud800"]
 )
-def test_a_time_that_is_none_is_refused(memory: Memory, value: Any) -> None:
+def test_a_time_that_is_none_is_refused(memory, value):
     with pytest.raises(InputError, match=r"give ISO-8601 text such as 2024-05-01T10:00:00\+00:00$"):
         memory.add("x", timestamp=value)
     with pytest.raises(InputError, match="expires_at"):
@@ -219,9 +210,7 @@ BAD_ARGUMENTS = {
     ("name", "error", "message", "value"),
     [(*refused, value) for refused, values in BAD_ARGUMENTS.items() for value in values],
 )
-def test_an_argument_that_is_none_is_refused(
-    memory: Memory, name: str, error: type[Exception], message: str, value: Any
-) -> None:
+def test_an_argument_that_is_none_is_refused(memory, name, error, message, value):
     with pytest.raises(error, match=message):
         memory.search("x", **{name: value})
     if name != "threshold" and (name, repr(value)) not in (("top_k", "None"), ("top_k", "0")):
@@ -229,7 +218,7 @@ def test_an_argument_that_is_none_is_refused(
             memory.get_all(**{name: value})
 
 
-def test_a_number_that_python_refuses_to_write_is_refused(memory: Memory) -> None:
+def test_a_number_that_python_refuses_to_write_is_refused(memory):
     huge = 10**5000
     for value in (huge, {"in": [huge]}, {"lt": huge}, {"eq": [huge]}):
         for key in ("n", "created_at"):
@@ -248,7 +237,7 @@ def test_a_number_that_python_refuses_to_write_is_refused(memory: Memory) -> Non
 
 
 @pytest.mark.parametrize("value", [-1, -(10**30), 10**30])
-def test_how_many_to_work_off_is_a_whole_number(memory: Memory, value: int) -> None:
+def test_how_many_to_work_off_is_a_whole_number(memory, value):
     with pytest.raises(InputError, match=r"limit is .* whole number from 0 to"):
         memory.process_pending(value)
 
@@ -272,22 +261,20 @@ def test_how_many_to_work_off_is_a_whole_number(memory: Memory, value: int) -> N
         ({"content": "x", "name": 5}, TypeError, "must be a string"),
     ],
 )
-def test_messages_of_another_shape_are_refused(
-    memory: Memory, messages: Any, error: type[Exception], message: str
-) -> None:
+def test_messages_of_another_shape_are_refused(memory, messages, error, message):
     with pytest.raises(error, match=message):
         memory.add(messages)
 
 
 @pytest.mark.parametrize("value", ["yes", "", None, 1, 0, ["later"], "x" * 1000])
-def test_when_facts_are_taken_is_now_never_or_later(memory: Memory, value: Any) -> None:
+def test_when_facts_are_taken_is_now_never_or_later(memory, value):
     with pytest.raises(InputError, match=r'infer is .*; give True, False or "later"') as caught:
         memory.add("x", infer=value)
     assert len(str(caught.value)) < 150
 
 
 @pytest.mark.parametrize("value", [{"n_ctx": 2048}, {}, "settings.toml"])
-def test_settings_that_are_none_are_refused(tmp_path: Path, value: Any) -> None:
+def test_settings_that_are_none_are_refused(tmp_path, value):
     with pytest.raises(
         TypeError, match=r"must be an edgemem\.config\.Settings, not .*load_settings"
     ):
@@ -306,12 +293,12 @@ def test_settings_that_are_none_are_refused(tmp_path: Path, value: Any) -> None:
         (lambda m: Memory(m.store.path, passphrase=5), "passphrase must be a string, not int"),
     ],
 )
-def test_a_wrong_type_is_refused_by_name(memory: Memory, call: Any, message: str) -> None:
+def test_a_wrong_type_is_refused_by_name(memory, call, message):
     with pytest.raises(TypeError, match=message):
         call(memory)
 
 
-def test_a_refusal_is_of_what_was_given_and_short(memory: Memory, tmp_path: Path) -> None:
+def test_a_refusal_is_of_what_was_given_and_short(memory, tmp_path):
     with pytest.raises(InputError, match="at most 1,048,576 are allowed: shorten it"):
         memory.search("x" * 1_048_577)
     with pytest.raises(StoreError, match="there is no memory") as caught:
@@ -321,12 +308,12 @@ def test_a_refusal_is_of_what_was_given_and_short(memory: Memory, tmp_path: Path
         Memory(tmp_path)
 
 
-def test_a_file_or_key_of_a_wrong_type_is_refused_by_name(memory: Memory, tmp_path: Path) -> None:
+def test_a_file_or_key_of_a_wrong_type_is_refused_by_name(memory, tmp_path):
     with pytest.raises(TypeError, match="file must be a path or an open text file, not int"):
-        memory.export_jsonl(3)  # type: ignore[arg-type]
+        memory.export_jsonl(3)
     pytest.importorskip("apsw")
     with pytest.raises(TypeError, match="a key must be 32 bytes or a recovery code, not int"):
-        Memory(tmp_path / "a.db", key=3)  # type: ignore[arg-type]
+        Memory(tmp_path / "a.db", key=3)
 
 
 # -- anything at all -------------------------------------------------------------------------
@@ -343,7 +330,7 @@ quickly = settings(max_examples=150, suppress_health_check=[HealthCheck.function
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[Memory]:
+def shared():
     with quick() as memory:
         yield memory
 
@@ -352,9 +339,7 @@ def shared() -> Iterator[Memory]:
 @given(wild, st.dictionaries(wild, values, max_size=4), wild)
 @example("a" * 300, {"a": {"b": [1, 2.5, None, True, "\u2028"]}}, "name")
 @example("\ufeffx\r\n", {"": ""}, "\x1f")
-def test_text_and_metadata_come_back_exactly_or_are_refused(
-    shared: Memory, text: str, metadata: dict[str, Any], name: str
-) -> None:
+def test_text_and_metadata_come_back_exactly_or_are_refused(shared, text, metadata, name):
     try:
         change = shared.add(
             {"content": text, "name": name, "metadata": metadata}, user_id=name, infer=False
@@ -363,7 +348,6 @@ def test_text_and_metadata_come_back_exactly_or_are_refused(
         str(exc).encode()  # and can be printed
         return
     item = shared.get(change.id)
-    assert item is not None
     assert (item.memory, item.metadata, item.user_id) == (text, metadata, name)
     assert shared.source_turns(change.id)[0].name == name
     assert change.id in [hit.id for hit in shared.search(text, user_id=name, top_k=1000)]
@@ -389,7 +373,7 @@ GOOD: dict[str, dict[str, Any]] = {
 
 @quickly
 @given(st.data())
-def test_nothing_but_our_errors_and_type_errors_comes_out(shared: Memory, data: Any) -> None:
+def test_nothing_but_our_errors_and_type_errors_comes_out(shared, data):
     name = data.draw(st.sampled_from(sorted(GOOD)))
     arguments = dict(GOOD[name])
     arguments[data.draw(st.sampled_from(sorted(arguments)))] = data.draw(values)
@@ -403,7 +387,7 @@ def test_nothing_but_our_errors_and_type_errors_comes_out(shared: Memory, data: 
 
 @quickly
 @given(st.dictionaries(st.sampled_from(["AND", "OR", "NOT", "a", "a.b", "created_at", ""]), values))
-def test_filters_of_anything_are_answered_or_refused(shared: Memory, filters: Any) -> None:
+def test_filters_of_anything_are_answered_or_refused(shared, filters):
     try:
         shared.get_all(filters=filters)
         shared.search("x", filters=filters)

@@ -5,16 +5,15 @@ from fake_engine import FakeEngine
 from memorykit import quick
 
 from bench import fit_bearing
-from edgemem.memory import Memory
 from edgemem.pipeline.bearing import bearing, foremost
 from edgemem.results import Evidence, Scope
 
 
-def tell(memory: Memory, text: str, *, infer: bool = False) -> None:
+def tell(memory, text, *, infer=False):
     memory.add(text, user_id="ana", timestamp="2024-05-01T10:00:00+00:00", infer=infer)
 
 
-def sentences(found) -> list[str]:
+def sentences(found):
     return [evidence.text for evidence in found]
 
 

@@ -1,7 +1,5 @@
 """The bench of the assistant: its scenarios, its scoring, and one small run."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path
@@ -39,13 +37,13 @@ TALK: dict[str, Any] = {
 }
 
 
-def written(folder: Path, **more: Any) -> Path:
+def written(folder, **more):
     file = folder / f"{more.get('name', 'small')}.json"
     file.write_text(json.dumps({**TALK, **more}))
     return file
 
 
-def question(**raw: Any) -> dict[str, Any]:
+def question(**raw):
     return {"kind": "recall", "ask": "Who?", **raw}
 
 
@@ -53,7 +51,7 @@ def question(**raw: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_a_scenario_has_questions_of_every_kind(file: Path) -> None:
+def test_a_scenario_has_questions_of_every_kind(file):
     # Measured before it is asserted: pytest shows what an assertion reads, and half is frozen.
     scenario = read(file)
     named, asked = scenario.name == file.stem, len(scenario.questions)
@@ -70,7 +68,7 @@ def test_a_scenario_has_questions_of_every_kind(file: Path) -> None:
     assert said == sorted(said) and said[-1] < now
 
 
-def test_half_of_the_scenarios_are_frozen() -> None:
+def test_half_of_the_scenarios_are_frozen():
     frozen = {(s := read(file)).name: s.frozen for file in FILES}
     assert len(frozen) == len(FILES) >= 12
     assert 2 * sum(frozen.values()) == len(FILES)
@@ -89,9 +87,7 @@ def test_half_of_the_scenarios_are_frozen() -> None:
         ({"questions": [question(kind="riddle", must=["a"])]}, "question 1 is"),
     ],
 )
-def test_a_malformed_file_is_told_by_its_place_alone(
-    tmp_path: Path, change: dict[str, Any], place: str
-) -> None:
+def test_a_malformed_file_is_told_by_its_place_alone(tmp_path, change, place):
     with pytest.raises(ValueError, match=place) as told:
         read(written(tmp_path, **change))
     assert "Oslo" not in str(told.value) and told.value.__cause__ is None
@@ -110,15 +106,13 @@ def test_a_malformed_file_is_told_by_its_place_alone(
         ("", False),
     ],
 )
-def test_an_answer_has_all_that_it_must_and_nothing_that_it_must_not(
-    tmp_path: Path, answer: str, right: bool
-) -> None:
+def test_an_answer_has_all_that_it_must_and_nothing_that_it_must_not(tmp_path, answer, right):
     must = [r"\b(?:2|two)\b", {"of": ["cat", "dog", "fish"], "least": 2}]
     file = written(tmp_path, questions=[question(must=must, must_not=["parrot"])])
     assert is_right(answer, read(file).questions[0]) is right
 
 
-def test_a_typographic_apostrophe_is_one(tmp_path: Path) -> None:
+def test_a_typographic_apostrophe_is_one(tmp_path):
     asked = read(written(tmp_path, questions=[question(must=["don't know"])])).questions[0]
     assert is_right("I don’t know that.", asked)
 
@@ -132,9 +126,7 @@ def test_a_typographic_apostrophe_is_one(tmp_path: Path) -> None:
         (81, 263, 0.2553, 0.3662),
     ],
 )
-def test_wilsons_interval_is_that_of_the_formula(
-    right: int, of: int, low: float, high: float
-) -> None:
+def test_wilsons_interval_is_that_of_the_formula(right, of, low, high):
     """The last is of Newcombe (1998), table I."""
     assert report.wilson(right, of) == pytest.approx((low, high), abs=5e-5)
 
@@ -142,12 +134,12 @@ def test_wilsons_interval_is_that_of_the_formula(
 # -- one run ---------------------------------------------------------------------------------------
 
 
-def setup(folder: Path, engine: FakeEngine, **more: Any) -> assistant.Setup:
+def setup(folder, engine, **more):
     settings = Settings(db=Path("unused"), experts="none")
-    return assistant.Setup(engine, BagOfWords(), settings, folder, **more)  # type: ignore[arg-type]
+    return assistant.Setup(engine, BagOfWords(), settings, folder, **more)
 
 
-def test_a_run_has_figures_by_kind_and_half_and_no_words_of_the_frozen(tmp_path: Path) -> None:
+def test_a_run_has_figures_by_kind_and_half_and_no_words_of_the_frozen(tmp_path):
     scenarios = [
         read(written(tmp_path)),
         read(written(tmp_path, name="cold", frozen=True)),
@@ -169,20 +161,20 @@ def test_a_run_has_figures_by_kind_and_half_and_no_words_of_the_frozen(tmp_path:
             assert row["error"] is None and row["question"]
 
 
-def test_one_chat_goes_on_where_the_question_before_ended(tmp_path: Path) -> None:
+def test_one_chat_goes_on_where_the_question_before_ended(tmp_path):
     scenario = read(written(tmp_path))
     lengths = {}
     for one_chat in (False, True):
         run = setup(tmp_path / "kept", FakeEngine(), infer=False, one_chat=one_chat)
         with assistant.opened("chat", run, scenario) as ask:
-            chats = [ask.args[0]() for _ in scenario.questions]  # type: ignore[attr-defined]
+            chats = [ask.args[0]() for _ in scenario.questions]
         lengths[one_chat] = len({id(chat) for chat in chats})
     assert lengths == {False: len(scenario.questions), True: 1}
 
 
 def test_the_plain_prompt_is_the_days_date_and_the_notes_and_the_talk_so_far(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     engine = FakeEngine()
     run = setup(tmp_path / "kept", engine, infer=False)
     assistant.run([read(written(tmp_path))], ["plain"], run)
@@ -203,21 +195,19 @@ def test_the_plain_prompt_is_the_days_date_and_the_notes_and_the_talk_so_far(
     assert [m["content"] for m in prompt[1:]] == said
 
 
-def test_notes_that_do_not_fit_the_window_are_left_out() -> None:
+def test_notes_that_do_not_fit_the_window_are_left_out():
     engine = FakeEngine()
     engine.n_ctx = assistant.MAX_ANSWER_TOKENS + 40  # of words, as the stand-in counts
     scenario = Scenario("s", False, "ana", (), TALK["now"], ())
     asked = Question("recall", "Where?", (), (), ())
-    answer = assistant.ask_plain(engine, lambda *_: ["short", "long " * 50], scenario, asked)  # type: ignore[arg-type]
+    answer = assistant.ask_plain(engine, lambda *_: ["short", "long " * 50], scenario, asked)
     assert answer.shown == ("short",)
 
 
-def test_a_kept_store_is_used_again_unless_what_it_depends_on_has_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kept_store_is_used_again_unless_what_it_depends_on_has_changed(tmp_path, monkeypatch):
     kept, scenario = tmp_path / "kept", read(written(tmp_path))
 
-    def files(**more: Any) -> int:
+    def files(**more):
         with setup(kept, FakeEngine(), **more).filled(scenario) as memory:
             assert len(memory.get_all(user_id="ana")) == 3
             assert stores.seconds_of(memory) >= 0
@@ -231,7 +221,7 @@ def test_a_kept_store_is_used_again_unless_what_it_depends_on_has_changed(
     assert files() == 3
 
 
-def test_the_write_path_has_the_stages_that_write_and_not_those_that_answer() -> None:
+def test_the_write_path_has_the_stages_that_write_and_not_those_that_answer():
     names = {f"{file.parent.name}/{file.name}" for file in stores.write_path()}
     writing = {"edgemem/memory.py", "stages/extraction.py", "stages/update.py"}
     assert {"pipeline/ingest.py", "runtime/embedder.py", *writing} <= names
@@ -239,7 +229,7 @@ def test_the_write_path_has_the_stages_that_write_and_not_those_that_answer() ->
     assert "retrieval/search.py" not in names
 
 
-def test_questions_are_chosen_by_half_name_kind_and_number(tmp_path: Path) -> None:
+def test_questions_are_chosen_by_half_name_kind_and_number(tmp_path):
     both = [read(written(tmp_path)), read(written(tmp_path, name="cold", frozen=True))]
     assert [s.name for s in assistant.chosen(both, half="frozen")] == ["cold"]
     assert [s.name for s in assistant.chosen(both, only=["small"])] == ["small"]

@@ -1,9 +1,6 @@
 """bench.compression: its contexts, its methods' budgets, and its figures."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,11 +10,10 @@ from memorykit import BagOfWords
 from bench import contexts
 from bench.compression import WEIGHTS, _fit, _items, _rows
 from bench.compressors import KINDS, METHODS, Job
-from bench.contexts import CHARACTERS, Case, cases
+from bench.contexts import CHARACTERS, cases
 from bench.reading import Kept, score
 from corpus.readers import LocomoFile
 from edgemem.compression.compress import Scores, estimated_tokens
-from edgemem.runtime.engine import Engine
 
 SAID = [
     "I moved from Ghent to Antwerp because of the new job. It rained all day, but we were happy.",
@@ -27,7 +23,7 @@ SAID = [
 ]
 
 
-def conversation() -> LocomoFile:
+def conversation():
     messages = [
         {
             "role": "user",
@@ -43,30 +39,30 @@ def conversation() -> LocomoFile:
     return LocomoFile("invented", messages, qa)
 
 
-def varied(text: str) -> Scores:
+def varied(text):
     offsets = estimated_tokens(text)
     return Scores(offsets, 1 + np.arange(len(offsets), dtype=np.float32) % 7, "made up")
 
 
 @pytest.fixture(scope="module")
-def drawn() -> list[Case]:
+def drawn():
     return cases([conversation()], 2, 0)
 
 
-def job_of(case: Case, rate: float = 1.0) -> Job:
+def job_of(case, rate=1.0):
     tokens, scores = estimated_tokens("\n".join(case.lines)), varied("\n".join(case.lines))
     return Job(
         case=case,
         budget=int(rate * len(tokens)),
         tokens=tokens,
         tokenizer=estimated_tokens,
-        embedder=BagOfWords(),  # type: ignore[arg-type]
+        embedder=BagOfWords(),
         scores=dict.fromkeys((*KINDS, "information"), scores),
         weights=dict.fromkeys(KINDS, 0.1),
     )
 
 
-def test_gold_is_the_evidence_among_others_in_order(drawn: list[Case]) -> None:
+def test_gold_is_the_evidence_among_others_in_order(drawn):
     first, second = drawn
     for case in drawn:
         assert list(case.turns) == sorted(case.turns)
@@ -83,15 +79,13 @@ def test_gold_is_the_evidence_among_others_in_order(drawn: list[Case]) -> None:
     assert first.id != second.id
 
 
-def test_more_questions_leave_the_first_ones_as_they_are() -> None:
+def test_more_questions_leave_the_first_ones_as_they_are():
     for seed in range(3):
         (alone,) = cases([conversation()], 1, seed)
         assert cases([conversation()], 2, seed)[0] == alone
 
 
-def test_what_models_say_is_kept_of_one_context_and_not_of_a_question(
-    drawn: list[Case], tmp_path: Path
-) -> None:
+def test_what_models_say_is_kept_of_one_context_and_not_of_a_question(drawn, tmp_path):
     asked: list[str] = []
     engine = SimpleNamespace(
         path=tmp_path / "model.gguf",
@@ -101,14 +95,14 @@ def test_what_models_say_is_kept_of_one_context_and_not_of_a_question(
     kept, case = Kept(tmp_path / "parts"), drawn[0]
     other = replace(case, turns=case.turns[1:], evidence=case.evidence[1:])
     for of in (case, other, case):
-        found = score(kept, engine, of, "information", "")  # type: ignore[arg-type]
+        found = score(kept, engine, of, "information", "")
         assert len(found.values) == len(estimated_tokens("\n".join(of.lines)))
     assert len(asked) == 2
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("rate", [0.5, 0.33])
-def test_methods_keep_the_budget(drawn: list[Case], method: str, rate: float) -> None:
+def test_methods_keep_the_budget(drawn, method, rate):
     job = job_of(drawn[0], rate)
     text = METHODS[method](job)
     assert 0.8 < len(estimated_tokens(text)) / job.budget <= 1
@@ -117,8 +111,8 @@ def test_methods_keep_the_budget(drawn: list[Case], method: str, rate: float) ->
 
 
 def test_the_weight_of_a_score_is_fitted_without_the_conversation_it_is_for(
-    drawn: list[Case],
-) -> None:
+    drawn,
+):
     """The scores of one conversation point at its answers, those of the other one at nothing."""
     jobs = []
     for name in ("a", "b"):
@@ -132,15 +126,15 @@ def test_the_weight_of_a_score_is_fitted_without_the_conversation_it_is_for(
 
 
 def test_what_is_measured_of_each_method_and_kept_for_the_next_run(
-    random_llama: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    random_llama, tmp_path, monkeypatch
+):
     monkeypatch.setattr(contexts, "CHARACTERS", 600)
     engine, drawn = random_llama, cases([conversation()], 2, 0)
     parts = tmp_path / "out.parts"
     options = SimpleNamespace(methods=["truncation", "question"], budgets=[50], read=1)
     read = engine.token_offsets
     jobs = [replace(job_of(c), tokens=read("\n".join(c.lines)), tokenizer=read) for c in drawn]
-    items = _items(jobs, options, Kept(parts), engine)  # type: ignore[arg-type]
+    items = _items(jobs, options, Kept(parts), engine)
     asked = ["none 0", "full 100", "truncation 50", "question 50"]
     assert [" ".join(key) for key in items] == asked
     for key in items:
@@ -148,11 +142,11 @@ def test_what_is_measured_of_each_method_and_kept_for_the_next_run(
         assert first < 0 and np.isnan(second)
     said = parts.read_text(encoding="utf-8")
     assert said.count("log_p") == 4
-    _items(jobs, options, Kept(parts), engine)  # type: ignore[arg-type]
+    _items(jobs, options, Kept(parts), engine)
     assert parts.read_text(encoding="utf-8") == said
 
 
-def test_a_run_that_was_stopped_in_a_line_goes_on_after_the_last_whole_one(tmp_path: Path) -> None:
+def test_a_run_that_was_stopped_in_a_line_goes_on_after_the_last_whole_one(tmp_path):
     parts = tmp_path / "out.json.parts"
     assert Kept(parts)("draft", "model", "case", make=lambda: "Oslo") == "Oslo"
     line = parts.read_text(encoding="utf-8")
@@ -161,7 +155,7 @@ def test_a_run_that_was_stopped_in_a_line_goes_on_after_the_last_whole_one(tmp_p
     assert parts.read_text(encoding="utf-8") == line
 
 
-def test_the_gap_is_a_ratio_of_sums_and_differences_are_paired() -> None:
+def test_the_gap_is_a_ratio_of_sums_and_differences_are_paired():
     read = {"answer_words": None, "entities": 0.5, "tokens": 50, "exceeds": False, "ms": 2.0}
     items: dict[tuple[str, str], dict[str, dict[str, object]]] = {}
     for i in range(40):

@@ -1,11 +1,7 @@
 """The smaller benches: what counts, of invented files."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,12 +24,12 @@ CAT = "I adopted a grey cat called Biscuit."
 VASE = "Biscuit broke the blue vase on Monday."
 
 
-def said(content: str, **more: Any) -> dict[str, Any]:
+def said(content, **more):
     return {"role": "user", "content": content, **more}
 
 
 @pytest.fixture
-def asked(tmp_path: Path) -> longmemeval.Asked:
+def asked(tmp_path):
     file = tmp_path / "q.json"
     data = {
         "question_id": "q1",
@@ -74,7 +70,7 @@ def test_strict_counts_a_question_only_when_all_its_sessions_are_found(asked, mo
 
 
 @pytest.fixture
-def gallery(tmp_path: Path) -> Path:
+def gallery(tmp_path):
     """A folder with a scenario of Mem-Gallery's shape, of two rounds."""
     kite = {"image_id": ["D1:IMG_001"], "image_caption": ["a red kite"]}
     rounds = [
@@ -105,7 +101,7 @@ def test_a_round_is_found_by_the_caption_of_its_image_and_of_the_questions(
 ):
     kites = []
 
-    def opened(*_a: Any, **_k: Any) -> Any:
+    def opened(*_a, **_k):
         memory = quick()
         monkeypatch.setattr(
             memory, "close", lambda: kites.append("kite" in str(memory.get_all().to_dict()))
@@ -153,7 +149,7 @@ def test_answers_are_scored_as_the_paper_does_and_refusals_on_both_sides(
 
 
 @pytest.mark.parametrize(("said", "answer"), [("no, a kite", "Yes."), ("yes", "No.")])
-def test_a_contradiction_is_asked_for_as_a_statement(said: str, answer: str) -> None:
+def test_a_contradiction_is_asked_for_as_a_statement(said, answer):
     asked = "Please determine whether this conflicts with the dialogue memory:\n I fly a plane."
     engine = FakeEngine(pieces=(said,))
     with quick(engine=engine) as memory:
@@ -188,13 +184,13 @@ def test_a_telling_message_counts_as_answered_or_lost():
 # -- bench.turns -----------------------------------------------------------------------------
 
 
-def test_each_turn_but_the_first_is_compared_with_its_own_prompt_computed_anew() -> None:
+def test_each_turn_but_the_first_is_compared_with_its_own_prompt_computed_anew():
     engine = FakeEngine(pieces=("Yes.",))
     engine.n_params, engine.n_ctx = 1_500_000_000, 100_000
     scenario = next(s for s in read_all() if not s.frozen)
     settings = replace(load_settings(), experts="none")  # nobody beside the model refuses
     with quick(engine=engine, settings=settings) as memory:
-        rows = turns.turns(engine, memory, scenario)  # type: ignore[arg-type]
+        rows = turns.turns(engine, memory, scenario)
     assert [row["turn"] for row in rows] == list(range(2, turns.TURNS + 1))
     assert all(row["ttft_s"] == row["cold_ttft_s"] == 0.01 for row in rows)
     assert engine.prompts == [engine.prompts[-1]]  # dropped each time, and asked once more
@@ -238,12 +234,12 @@ DIM = 16
 WORDS = "oslo cat violin tea harbour bakery sister train garden guitar soup winter".split()
 
 
-def a_lot(count: int) -> list[str]:
+def a_lot(count):
     pairs = np.random.default_rng(1).choice(WORDS, (count, 3, 2))
     return [" ".join(map("".join, some)) for some in pairs]
 
 
-def test_rows_are_what_their_names_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_what_their_names_say(tmp_path, monkeypatch):
     """The two models differ by a rotation: mapped vectors find as much as native ones."""
     monkeypatch.setattr(upkeep, "PAIRS", 40)
     file = locomo_file(write_locomo(tmp_path))
@@ -268,18 +264,18 @@ def test_rows_are_what_their_names_say(tmp_path: Path, monkeypatch: pytest.Monke
     assert rows["unaligned"]["cosine_hit_at_10"] < 0.5
 
 
-def test_what_is_kept_is_not_embedded_again(tmp_path: Path) -> None:
+def test_what_is_kept_is_not_embedded_again(tmp_path):
     first, again = BagOfWords(DIM), BagOfWords(DIM)
-    held = align.kept(first, ["one", "two"], tmp_path)  # type: ignore[arg-type]
-    same = align.kept(again, ["two"], tmp_path)  # type: ignore[arg-type]
+    held = align.kept(first, ["one", "two"], tmp_path)
+    same = align.kept(again, ["two"], tmp_path)
     assert np.array_equal(same.embed_query("two"), held.embed_query("two"))
-    again.embed_query = None  # type: ignore[method-assign,assignment]
-    align.kept(again, ["one"], tmp_path)  # type: ignore[arg-type]
+    again.embed_query = None
+    align.kept(again, ["one"], tmp_path)
     with pytest.raises(TypeError):
-        align.kept(again, ["three"], tmp_path)  # type: ignore[arg-type]
+        align.kept(again, ["three"], tmp_path)
 
 
-def test_pairs_are_never_of_held_out_conversations(tmp_path: Path) -> None:
+def test_pairs_are_never_of_held_out_conversations(tmp_path):
     talk = "# Ana (she), Bo (he)\n@ 2024-03-09 18:20\nAna: {} one\n? Which? | one\nBo: {} two\n"
     (tmp_path / "written.txt").write_text(talk.format("shown", "shown"))
     (tmp_path / "held-out.txt").write_text(talk.format("hidden", "hidden"))

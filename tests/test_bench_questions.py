@@ -1,9 +1,6 @@
 """bench.questions and bench.fit_fusion: whose questions a search is asked, and what is learned."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +9,7 @@ from memorykit import WordTokens, quick
 from bench.fit_fusion import SHARES, fast, fit, hits, leave_one_out, reached
 from bench.questions import Question, ask, by_session, by_turns
 from corpus import readers
-from corpus.annotated import Annotated, store
+from corpus.annotated import store
 from edgemem.retrieval.search import FEATURES, MATCHES
 
 TALK = """# Mara (she), Joel (he)
@@ -30,13 +27,13 @@ Joel: I never liked that vase.
 
 
 @pytest.fixture
-def talk(tmp_path: Path) -> Annotated:
+def talk(tmp_path):
     file = tmp_path / "talk.txt"
     file.write_text(TALK, encoding="utf-8")
     return readers.read_written(file)[0]
 
 
-def test_a_part_has_the_questions_that_it_alone_answers(talk: Annotated) -> None:
+def test_a_part_has_the_questions_that_it_alone_answers(talk):
     for parts in (by_session(talk), by_turns(talk, 2)):
         assert [[q.answer for q in part.questions] for part in parts] == [
             ["Biscuit", "Wanda"],
@@ -48,8 +45,8 @@ def test_a_part_has_the_questions_that_it_alone_answers(talk: Annotated) -> None
 
 
 def test_a_question_of_its_own_conversation_finds_its_evidence_and_no_other_does(
-    talk: Annotated,
-) -> None:
+    talk,
+):
     with quick() as memory:
         store(memory, talk)
         found = list(ask(memory, talk, talk.questions[:1], corpus="written", group="talk"))
@@ -59,8 +56,8 @@ def test_a_question_of_its_own_conversation_finds_its_evidence_and_no_other_does
 
 
 def test_a_careful_memory_says_how_words_match_and_a_fast_one_sees_the_rest_as_it_is(
-    talk: Annotated,
-) -> None:
+    talk,
+):
     found = []
     for tokens in (WordTokens(), None):
         with quick(token_embedder=tokens) as memory:
@@ -74,7 +71,7 @@ def test_a_careful_memory_says_how_words_match_and_a_fast_one_sees_the_rest_as_i
         np.testing.assert_array_equal(cut.features, q.features)
 
 
-def invented(corpus: str, group: str, asks: str, rng: np.random.Generator) -> Question:
+def invented(corpus, group, asks, rng):
     """Of 20 memories the one that answers has a larger first feature; where none does, no one."""
     features = rng.standard_normal((20, len(FEATURES))).astype(np.float32)
     evidence = np.zeros(20, np.bool_)
@@ -84,7 +81,7 @@ def invented(corpus: str, group: str, asks: str, rng: np.random.Generator) -> Qu
     return Question(corpus, group, asks, features, evidence)
 
 
-def test_the_feature_that_tells_is_found_and_what_nothing_answers_scores_low() -> None:
+def test_the_feature_that_tells_is_found_and_what_nothing_answers_scores_low():
     rng = np.random.default_rng(3)
     asked = [
         invented(corpus, f"{corpus}{group}", asks, rng)
@@ -100,7 +97,7 @@ def test_the_feature_that_tells_is_found_and_what_nothing_answers_scores_low() -
     assert row["own"] > 0.8 and row["other"] < 0.2 and row["unknown"] < 0.2
 
 
-def test_a_corpus_counts_by_its_share_and_not_by_its_size() -> None:
+def test_a_corpus_counts_by_its_share_and_not_by_its_size():
     rng = np.random.default_rng(5)
     asked = [invented("locomo", "a", "own", rng) for _ in range(30)]
     other = [invented("written", "b", "own", rng) for _ in range(60)]

@@ -1,7 +1,5 @@
 """One memory budget: the ladder, what parts are foretold to take, and what is then loaded."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from types import SimpleNamespace
@@ -27,7 +25,7 @@ from edgemem.runtime.engine import PREFIX_BYTES, Engine
 WANTED = Choice(n_ctx=2048, vectors="float32", prefix_bytes=64)
 
 
-def parts(choice: Choice) -> dict[str, int]:
+def parts(choice):
     """100 bytes that nothing changes, 1 for two tokens of window, and what can be left out."""
     return {
         "weights": 100,
@@ -90,8 +88,8 @@ def test_one_rung_after_the_other_is_taken_until_it_fits(limit, turned_down):
     assert plan.total_bytes == sum(parts(plan.choice).values()) <= limit
 
 
-def test_careful_searches_are_given_up_last() -> None:
-    def predict(choice: Choice) -> dict[str, int]:
+def test_careful_searches_are_given_up_last():
+    def predict(choice):
         return {**parts(choice), "token_embedder": 50 if choice.careful else 0}
 
     wanted = replace(WANTED, careful=True)
@@ -100,8 +98,8 @@ def test_careful_searches_are_given_up_last() -> None:
     assert not given_up.choice.careful and given_up.turned_down[-1] == "retrieval fast"
 
 
-def test_a_tuned_model_is_given_up_before_anything_else() -> None:
-    def predict(choice: Choice) -> dict[str, int]:
+def test_a_tuned_model_is_given_up_before_anything_else():
+    def predict(choice):
         return {**parts(choice), "weights": 150 if choice.tuned else 100}
 
     wanted = replace(WANTED, tuned=True)

@@ -1,7 +1,5 @@
 """A cache file is read when it is exactly what was written, and else as if it were not there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -10,15 +8,15 @@ import pytest
 from edgemem import cachefile
 
 
-def write(path: Path, data: bytes, **stamp: object) -> None:
-    def fill(name: str) -> None:
+def write(path, data, **stamp):
+    def fill(name):
         Path(name).write_bytes(data)
 
     temporary, size = cachefile.write_temporary(path, fill, len(data))
     cachefile.publish(temporary, path, {**size, **stamp})
 
 
-def two(path: Path) -> list[tuple[Path, bytes, bytes]]:
+def two(path):
     """Each of the two files: what is in it, and what is in another store's."""
     rng = np.random.default_rng(1)
     files = path, cachefile.stamp_path(path)
@@ -28,7 +26,7 @@ def two(path: Path) -> list[tuple[Path, bytes, bytes]]:
     return [(file, file.read_bytes(), other) for file, other in zip(files, others, strict=True)]
 
 
-def damaged(data: bytes, other: bytes, rng: np.random.Generator) -> bytes:
+def damaged(data, other, rng):
     """The same bytes with something wrong: flipped, cut, swapped, repeated, another's."""
     changed = bytearray(data)
     way = rng.integers(7)
@@ -53,7 +51,7 @@ def damaged(data: bytes, other: bytes, rng: np.random.Generator) -> bytes:
     return bytes(changed)
 
 
-def test_no_damage_is_read(tmp_path: Path) -> None:
+def test_no_damage_is_read(tmp_path):
     rng, refused = np.random.default_rng(0), 0
     files = two(tmp_path / "cache")
     for round_ in range(200):
@@ -68,7 +66,7 @@ def test_no_damage_is_read(tmp_path: Path) -> None:
     assert (cachefile.read_stamp(tmp_path / "cache") or {})["model_id"] == "mine"
 
 
-def test_data_and_stamp_that_do_not_belong_together_are_not_read(tmp_path: Path) -> None:
+def test_data_and_stamp_that_do_not_belong_together_are_not_read(tmp_path):
     path = tmp_path / "cache"
     (data, _, other), (stamp, _, other_stamp) = two(path)
     data.write_bytes(other)
@@ -80,14 +78,14 @@ def test_data_and_stamp_that_do_not_belong_together_are_not_read(tmp_path: Path)
 @pytest.mark.parametrize(
     "text", [b"", b"[]", b"null", b"{}", b"[" * 9000, b'{"check": 1}', b"\xff"]
 )
-def test_a_stamp_that_is_no_stamp_is_refused(tmp_path: Path, text: bytes) -> None:
+def test_a_stamp_that_is_no_stamp_is_refused(tmp_path, text):
     path = tmp_path / "cache"
     write(path, b"data")
     cachefile.stamp_path(path).write_bytes(text)
     assert cachefile.read_stamp(path) is None
 
 
-def test_discarding_removes_everything_and_nothing_else(tmp_path: Path) -> None:
+def test_discarding_removes_everything_and_nothing_else(tmp_path):
     path = tmp_path / "my[db]*.hnsw"
     write(path, b"data")
     (tmp_path / "my[db]*.hnsw.abc.tmp").write_text("left by a writer that died")

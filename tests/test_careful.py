@@ -1,14 +1,10 @@
 """Careful retrieval: token vectors come and go with their memories, searches score with them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from memorykit import WordTokens, bytes_beside, quick, texts
 
-from edgemem import Memory
 from edgemem.config import load_settings
 from edgemem.errors import ModelError, ModelNotFound, StoreCorrupt
 from edgemem.results import Query, Scope
@@ -20,16 +16,16 @@ SAID = "Ana keeps a tortoise in the greenhouse."
 OTHERS = ["Ana went to the market.", "It rained all day.", "The greenhouse needs new glass."]
 
 
-def careful(path: str | Path = ":memory:", model_id: str = "words@1", **more: object) -> Memory:
+def careful(path=":memory:", model_id="words@1", **more):
     return quick(path, token_embedder=WordTokens(model_id), **more)
 
 
-def held(memory: Memory) -> int:
+def held(memory):
     """How many memories have token vectors."""
     return memory.store.select("SELECT count(*) FROM token_vectors")[0][0]
 
 
-def remember(memory: Memory) -> None:
+def remember(memory):
     memory.add([SAID, *OTHERS], user_id="ana", infer=False)
 
 

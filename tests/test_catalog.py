@@ -1,7 +1,5 @@
 """The catalog: which memories a search may see, and which turns were said beside each other."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

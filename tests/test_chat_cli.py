@@ -1,7 +1,5 @@
 """`edgemem chat`: slash commands, pipes, what was typed."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -9,13 +7,10 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from click.testing import Result
 from clikit import invoke
 from cloudkit import service
 from fake_engine import FakeEngine
@@ -40,31 +35,31 @@ CHITCHAT = "Good morning to you!"
 
 
 @pytest.fixture
-def engine() -> FakeEngine:
+def engine():
     return FakeEngine(pieces=("It is ", "Tom", "."), facts={CAT: "{}'s cat is called Tom"})
 
 
 @pytest.fixture(autouse=True)
-def _model(home: Path, stand_in: Callable[[FakeEngine], None], engine: FakeEngine) -> None:
+def _model(home, stand_in, engine):
     stand_in(engine)
 
 
-def chat(*lines: str, args: tuple[str, ...] = (), code: int = 0) -> Result:
+def chat(*lines, args=(), code=0):
     return invoke("chat", *args, input="".join(f"{line}\n" for line in lines), code=code)
 
 
-def remember(home: Path, *texts: str) -> list[str]:
+def remember(home, *texts):
     with Memory(home / "memory.db") as memory:
         changes = memory.add(list(texts), user_id="default", infer=False)
         return [change.id for change in changes]
 
 
-def memories(home: Path) -> list[str]:
+def memories(home):
     with Memory(home / "memory.db") as memory:
         return texts(memory.get_all(user_id="default"))
 
 
-def test_piped_in_only_answers_are_on_stdout(home: Path) -> None:
+def test_piped_in_only_answers_are_on_stdout(home):
     result = chat(CAT, "", ASKED)
     assert result.stdout == "It is Tom.\nIt is Tom.\n"
     assert chatting.PROMPT not in result.stderr
@@ -73,7 +68,7 @@ def test_piped_in_only_answers_are_on_stdout(home: Path) -> None:
     assert not typed.history_file().exists()
 
 
-def test_json_gives_one_line_for_each_answer_and_each_memory_of_a_list(home: Path) -> None:
+def test_json_gives_one_line_for_each_answer_and_each_memory_of_a_list(home):
     (tom,) = remember(home, CAT)
     lines = (ASKED, "/why", "/memories cat", "/forget cat", "1", "n", "/help")
     answer, *listed = map(json.loads, chat(*lines, args=("--json",)).stdout.splitlines())
@@ -85,8 +80,8 @@ def test_json_gives_one_line_for_each_answer_and_each_memory_of_a_list(home: Pat
 
 
 def test_where_nothing_can_be_written_a_question_is_answered_and_news_are_refused(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    home, monkeypatch
+):
     remember(home, CAT)
     monkeypatch.setattr(os, "access", lambda _, mode: mode != os.W_OK)
     result = chat("My dog is called Rex.", ASKED, code=1)
@@ -101,7 +96,7 @@ def test_where_nothing_can_be_written_a_question_is_answered_and_news_are_refuse
     assert memories(home) == [CAT]
 
 
-def test_an_empty_list_says_whose_it_is(home: Path) -> None:
+def test_an_empty_list_says_whose_it_is(home):
     result = chat("/memories", "/memories cat", args=("--user-id", "bo"))
     assert "No memories of user_id 'bo'.\n" in result.stderr
     assert "Nothing found for user_id 'bo'.\n" in result.stderr
@@ -109,13 +104,13 @@ def test_an_empty_list_says_whose_it_is(home: Path) -> None:
     assert "No facts of user_id 'default'.\nand 1 turn as they" in chat("/memories").stderr
 
 
-def test_an_answer_cannot_steer_the_terminal(engine: FakeEngine) -> None:
+def test_an_answer_cannot_steer_the_terminal(engine):
     engine.pieces = ("\x1b[2J", "one\ttwo\nthree\x07")
     said = chat("What is the capital of Portugal?").stdout
     assert said.startswith("\ufffd[2Jone\ttwo\nthree\ufffd\n")
 
 
-def test_why_shows_the_memories_of_the_last_answer_with_their_scores(home: Path) -> None:
+def test_why_shows_the_memories_of_the_last_answer_with_their_scores(home):
     remember(home, CAT, "The sky over Lisbon is blue.")
     told = chat("/why", ASKED, "/why")
     answer, why, *_ = told.stdout.splitlines()
@@ -125,8 +120,8 @@ def test_why_shows_the_memories_of_the_last_answer_with_their_scores(home: Path)
 
 
 def test_why_shows_nothing_of_an_earlier_answer_when_the_last_one_failed_or_recalled_nothing(
-    home: Path,
-) -> None:
+    home,
+):
     remember(home, CAT)
     result = chat(ASKED, "bad \x00 text", "/why", CHITCHAT, "/why", code=1)
     assert result.stdout == "It is Tom.\nIt is Tom.\n"  # an error does not end the chat
@@ -135,7 +130,7 @@ def test_why_shows_nothing_of_an_earlier_answer_when_the_last_one_failed_or_reca
     assert "The last answer was made from no memory." in result.stderr
 
 
-def test_memories_lists_facts_and_finds_words(home: Path) -> None:
+def test_memories_lists_facts_and_finds_words(home):
     remember(home, "The sky is blue.")
     result = chat(CAT, "/memories", "/memories sky")
     answer, fact, found, *_ = result.stdout.splitlines()
@@ -145,7 +140,7 @@ def test_memories_lists_facts_and_finds_words(home: Path) -> None:
     assert "as they were said" in result.stderr
 
 
-def rows(home: Path) -> dict[str, str]:
+def rows(home):
     """The text of every turn and memory in the store, deleted ones too, by id."""
     with Memory(home / "memory.db") as memory:
         found = list(memory.store.export_rows())
@@ -156,7 +151,7 @@ def rows(home: Path) -> dict[str, str]:
     }
 
 
-def test_forget_shows_all_that_goes_asks_and_erases(home: Path) -> None:
+def test_forget_shows_all_that_goes_asks_and_erases(home):
     for line in (CAT, "What is my  cat called?", "The sky is blue."):
         typed.remember_typed(line)
     chat(CAT, ASKED)
@@ -177,7 +172,7 @@ def test_forget_shows_all_that_goes_asks_and_erases(home: Path) -> None:
     assert typed.history_file().read_text() == "The sky is blue.\n"
 
 
-def test_forget_takes_no_id_of_somebody_else(home: Path) -> None:
+def test_forget_takes_no_id_of_somebody_else(home):
     with Memory(home / "memory.db") as memory:
         toms = memory.add("The party is on Friday.", user_id="tom", infer=False)[0].id
     result = chat(f"/forget {toms}", "y")
@@ -186,7 +181,7 @@ def test_forget_takes_no_id_of_somebody_else(home: Path) -> None:
         assert memory.get(toms) is not None
 
 
-def test_forget_tells_of_all_that_it_does_not_list(home: Path) -> None:
+def test_forget_tells_of_all_that_it_does_not_list(home):
     with Memory(home / "memory.db") as memory:
         said = [f"Tom was here on day {n}." for n in range(8)]
         memory.add(said, user_id="default", infer=False)
@@ -198,8 +193,8 @@ def test_forget_tells_of_all_that_it_does_not_list(home: Path) -> None:
 
 
 def test_the_command_that_forget_tells_of_is_quoted_for_a_shell_and_names_the_store(
-    home: Path,
-) -> None:
+    home,
+):
     other, words = home / "my other.db", "it's Tom's $(id) day"
     with Memory(other) as memory:
         said = [f"I think {words} number {n}." for n in range(8)]
@@ -214,7 +209,7 @@ def test_the_command_that_forget_tells_of_is_quoted_for_a_shell_and_names_the_st
     assert "memories more\n" in shown  # no other command reads a store in memory
 
 
-def test_forget_lists_what_has_the_words_or_is_near_and_nothing_far_below(home: Path) -> None:
+def test_forget_lists_what_has_the_words_or_is_near_and_nothing_far_below(home):
     remember(home, "The new sofa, 899 pounds.", "My dentist card", "The sofa is blue.", "first")
     shown = chat("/forget sofa", "").stdout
     assert "new sofa" in shown and "sofa is blue" in shown
@@ -222,7 +217,7 @@ def test_forget_lists_what_has_the_words_or_is_near_and_nothing_far_below(home: 
     assert "new sofa" in chat("/forget couch", "").stdout  # nothing has the word
 
 
-def test_what_was_erased_is_shown_no_more_to_anyone(home: Path, engine: FakeEngine) -> None:
+def test_what_was_erased_is_shown_no_more_to_anyone(home, engine):
     lines = ("The password is xyzzy.", "I like the sea.", "/forget password", "1", "y")
     result = chat("What is the password?", *lines, "/why", "What is the capital of Portugal?")
     assert "Nothing has been answered yet." in result.stderr
@@ -231,7 +226,7 @@ def test_what_was_erased_is_shown_no_more_to_anyone(home: Path, engine: FakeEngi
     assert not any("password" in each or "xyzzy" in each for each in shown)
 
 
-def test_numbers_of_a_list_count_no_more_after_an_erase(home: Path) -> None:
+def test_numbers_of_a_list_count_no_more_after_an_erase(home):
     remember(home, "The password is xyzzy.", "The passport is red.")
     result = chat("/forget password", "1", "y", "/forget 1", "")
     assert "1 memory erased." in result.stderr
@@ -240,14 +235,14 @@ def test_numbers_of_a_list_count_no_more_after_an_erase(home: Path) -> None:
 
 
 @pytest.mark.parametrize("answers", [("1", "n"), ("",), ("1",), ("1", ""), ()])
-def test_forget_without_a_yes_erases_nothing(home: Path, answers: tuple[str, ...]) -> None:
+def test_forget_without_a_yes_erases_nothing(home, answers):
     remember(home, "The password is xyzzy.")
     result = chat("/forget password", *answers)
     assert "Nothing was erased." in result.stderr
     assert memories(home) == ["The password is xyzzy."]
 
 
-def test_forget_takes_an_id_or_numbers_of_the_last_list(home: Path) -> None:
+def test_forget_takes_an_id_or_numbers_of_the_last_list(home):
     first, *_ = remember(home, "alpha is one", "beta is two", "gamma is three")
     chat(f"/forget {first}", "y")
     assert memories(home) == ["beta is two", "gamma is three"]
@@ -257,13 +252,13 @@ def test_forget_takes_an_id_or_numbers_of_the_last_list(home: Path) -> None:
     assert memories(home) == []
 
 
-def budget_of() -> dict[str, Any]:
+def budget_of():
     return dict(json.loads(chat("/budget", args=("--json",)).stdout))
 
 
 def test_a_budget_says_what_is_held_what_is_turned_off_and_how_to_set_limits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     shown = chat("/budget").stdout.splitlines()
     assert shown[0] == "memory limit  none; `edgemem config set memory_limit 1GB` sets one"
     assert shown[1].startswith("parts held    weights 90.0 MB, kv 47.0 MB")
@@ -279,7 +274,7 @@ def test_a_budget_says_what_is_held_what_is_turned_off_and_how_to_set_limits(
     assert lines[-2:] == ["the model     It does not think.", "the model     It forgets."]
 
 
-def test_a_budget_says_what_was_turned_down_for_the_memory_limit() -> None:
+def test_a_budget_says_what_was_turned_down_for_the_memory_limit():
     set_value("memory_limit", "1GB")
     assert "turned down   nothing" in chat("/budget").stdout.splitlines()
     limit = budget_of()["memory_limit"]
@@ -293,7 +288,7 @@ def test_a_budget_says_what_was_turned_down_for_the_memory_limit() -> None:
     assert second == f"turned down   {', '.join(less['turned_down'])}"
 
 
-def test_a_budget_says_what_is_left_of_the_clouds() -> None:
+def test_a_budget_says_what_is_left_of_the_clouds():
     pytest.importorskip("httpx2")
     with service() as cloud:
         set_value("cloud.base_url", cloud.base_url)
@@ -314,7 +309,7 @@ def test_a_budget_says_what_is_left_of_the_clouds() -> None:
     assert budget_of()["cloud"]["left_this_month"] == 0
 
 
-def test_a_budget_fits_eighty_columns() -> None:
+def test_a_budget_fits_eighty_columns():
     parts = {f"part{number}": 1234.5 for number in range(9)}
     plan = {"limit_mb": 1e6, "predicted_mb": 1e6, "turned_down": ["n_ctx 1024"] * 9}
     cloud = {"model": "m" * 40, "monthly_budget": 1e6, "spent_this_month": 1.0}
@@ -327,7 +322,7 @@ def test_a_budget_fits_eighty_columns() -> None:
     )
 
 
-def test_a_status_says_speed_memories_and_budgets(home: Path) -> None:
+def test_a_status_says_speed_memories_and_budgets(home):
     scope = {"user_id": "default"}
     with Memory(home / "memory.db") as memory:
         assert status_parts(memory, scope, None) == ("0 memories",)
@@ -347,30 +342,30 @@ def test_a_status_says_speed_memories_and_budgets(home: Path) -> None:
     assert status_parts(memory, scope, 50.0) == ("50 tokens/s", "memory limit 1000 MB")
 
 
-def test_commands_that_are_none_are_named_and_the_chat_goes_on() -> None:
+def test_commands_that_are_none_are_named_and_the_chat_goes_on():
     result = chat("/dance", "/forget", CHITCHAT, code=1)
     assert "Error: There is no command '/dance'. Allowed: /memories, /why" in result.stderr
     assert "Error: /forget needs words" in result.stderr
     assert result.stdout == "It is Tom.\n"
 
 
-def test_help_lists_every_command_and_quit_ends_the_chat() -> None:
+def test_help_lists_every_command_and_quit_ends_the_chat():
     result = chat("/help", "/quit", CHITCHAT)
     assert result.stdout == "" and "/forget WORDS|N" in result.stderr
     described = [line.split()[0] for line in chatting.HELP.splitlines() if line.startswith("/")]
     assert described == list(chatting.MEANINGS)
 
 
-def test_a_missing_model_ends_the_chat_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(*_a: Any, **_k: Any) -> None:
+def test_a_missing_model_ends_the_chat_at_once(monkeypatch):
+    def missing(*_a, **_k):
         raise ModelNotFound("no such model; install it")
 
     monkeypatch.setattr(Engine, "load", classmethod(missing))
     assert chat("Hello", "Hello", code=1).stderr == "Error: no such model; install it\n"
 
 
-def test_ctrl_c_stops_the_answer_and_what_was_said_is_kept(home: Path, engine: FakeEngine) -> None:
-    def interrupt() -> None:
+def test_ctrl_c_stops_the_answer_and_what_was_said_is_kept(home, engine):
+    def interrupt():
         engine.between = lambda: None
         raise KeyboardInterrupt
 
@@ -381,10 +376,8 @@ def test_ctrl_c_stops_the_answer_and_what_was_said_is_kept(home: Path, engine: F
     assert CAT in memories(home)
 
 
-def test_ctrl_c_before_an_answer_says_whether_the_message_is_kept(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupt(*_: object) -> None:
+def test_ctrl_c_before_an_answer_says_whether_the_message_is_kept(home, monkeypatch):
+    def interrupt(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("edgemem.chat.plan_answer", interrupt)
@@ -413,7 +406,7 @@ finally:
 """
 
 
-def piped(command: str, input: str = "") -> subprocess.CompletedProcess[str]:
+def piped(command, input=""):
     """What a shell's command does, in which "$0" -c "$1" is edgemem with a stand-in for a model."""
     places = [str(Path(edgemem.__file__).parent.parent), str(Path(__file__).parent)]
     return subprocess.run(
@@ -427,13 +420,13 @@ def piped(command: str, input: str = "") -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a shell that closes streams")
-def test_a_chat_without_an_input_ends_at_once(home: Path) -> None:
+def test_a_chat_without_an_input_ends_at_once(home):
     done = piped('"$0" -c "$1" chat <&-')
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a shell")
-def test_a_pipe_sees_no_prompt_and_no_status_and_loads_nothing_to_draw_them(home: Path) -> None:
+def test_a_pipe_sees_no_prompt_and_no_status_and_loads_nothing_to_draw_them(home):
     lines = [CAT, "/forget\tcat", "/forget nonsense", "1", "no", "/cloud", ""]
     done = piped('"$0" -c "$1" chat', "\n".join(lines))
     assert done.returncode == 1
@@ -462,7 +455,7 @@ def test_a_pipe_sees_no_prompt_and_no_status_and_loads_nothing_to_draw_them(home
 # -- what was typed --------------------------------------------------------------------------------
 
 
-def test_what_was_typed_comes_back_and_stays_bounded(home: Path) -> None:
+def test_what_was_typed_comes_back_and_stays_bounded(home):
     for number in range(2 * typed.MOST_LINES + 1):
         typed.remember_typed(f"line {number}")
     before = typed.typed_before()
@@ -474,7 +467,7 @@ def test_what_was_typed_comes_back_and_stays_bounded(home: Path) -> None:
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), max_size=5))
-def test_an_input_of_several_lines_comes_back_as_one(texts: list[str]) -> None:
+def test_an_input_of_several_lines_comes_back_as_one(texts):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("EDGEMEM_HOME", folder)
         for text in texts:
@@ -503,9 +496,7 @@ def test_an_input_of_several_lines_comes_back_as_one(texts: list[str]) -> None:
         ("'my bike.jpg'", "my bike.jpg", ""),
     ],
 )
-def test_behind_image_stand_a_path_of_any_system_and_words_as_they_are_typed(
-    typed: str, file: str, words: str
-) -> None:
+def test_behind_image_stand_a_path_of_any_system_and_words_as_they_are_typed(typed, file, words):
     session = Mock(scope={})
     chatting._Session.image(session, typed)
     said = session.answer.call_args or session.memory.add.call_args
@@ -513,7 +504,7 @@ def test_behind_image_stand_a_path_of_any_system_and_words_as_they_are_typed(
     assert (said.args or ("",))[0] == words
 
 
-def test_what_was_typed_behind_a_command_is_forgotten_with_what_it_said(home: Path) -> None:
+def test_what_was_typed_behind_a_command_is_forgotten_with_what_it_said(home):
     for text in ("/cloud The password\nis xyzzy.", "The password is xyzzy.", "/why", "xyzzy?"):
         typed.remember_typed(text)
     typed.remember_typed("/image x.png The password is xyzzy.")
@@ -523,7 +514,7 @@ def test_what_was_typed_behind_a_command_is_forgotten_with_what_it_said(home: Pa
     assert typed.typed_before() == ["/why", "xyzzy?", "The password is xyzzy.com"]
 
 
-def test_a_command_that_led_to_an_erase_is_forgotten_with_what_it_erased(home: Path) -> None:
+def test_a_command_that_led_to_an_erase_is_forgotten_with_what_it_erased(home):
     remember(home, CAT)
     for line in (CAT, "/forget Tom", "/why"):
         typed.remember_typed(line)
@@ -533,7 +524,7 @@ def test_a_command_that_led_to_an_erase_is_forgotten_with_what_it_erased(home: P
     assert typed.typed_before() == ["/why"]
 
 
-def test_an_erase_of_all_that_has_the_words_forgets_the_searches_for_them(home: Path) -> None:
+def test_an_erase_of_all_that_has_the_words_forgets_the_searches_for_them(home):
     remember(home, CAT, "Tom is ill.")
     typed.remember_typed("/memories tom")
     chat("/forget Tom", "1", "y")
@@ -543,9 +534,7 @@ def test_an_erase_of_all_that_has_the_words_forgets_the_searches_for_them(home: 
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs hard links")
-def test_a_forgotten_line_is_overwritten_where_it_lay(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_forgotten_line_is_overwritten_where_it_lay(home, monkeypatch):
     typed.remember_typed("The password is xyzzy.")
     typed.remember_typed("Hello")
     size = typed.history_file().stat().st_size

@@ -1,10 +1,7 @@
 """`edgemem chat` on a screen of 80 columns and 24 rows, as a person sees it."""
 
-from __future__ import annotations
-
 import re
 import sys
-from pathlib import Path
 
 import pytest
 from memorykit import quick
@@ -42,24 +39,24 @@ COLOURS = re.compile(rb"\x1b\[(?:\d+;)*(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;\d+)*
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path, monkeypatch):
     monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path))
     monkeypatch.setenv("EDGEMEM_TUNED", "off")
     return tmp_path
 
 
-def at_the_prompt(terminal: Terminal, status: str = "memor") -> None:
+def at_the_prompt(terminal, status="memor"):
     """Wait for an empty prompt with a status in the last line that has this in it."""
     terminal.wait_until(lambda: terminal.current == PROMPT.strip() and status in terminal.lines[-1])
 
 
-def leave(terminal: Terminal, key: str = "\x04") -> None:
+def leave(terminal, key="\x04"):
     """By Ctrl-D, or Ctrl-C, at the prompt."""
     terminal.type(key)
     assert terminal.ended() == 0
 
 
-def test_the_status_is_below_and_the_answer_above_the_prompt() -> None:
+def test_the_status_is_below_and_the_answer_above_the_prompt():
     with Terminal(CHILD, "chat") as terminal:
         at_the_prompt(terminal)
         assert terminal.lines[-1] == "0 memories"
@@ -79,14 +76,14 @@ def test_the_status_is_below_and_the_answer_above_the_prompt() -> None:
 
 @pytest.mark.parametrize("no_colour", ["", "1"])
 def test_a_slash_shows_the_commands_in_colour_unless_told_not_to_and_tab_completes_them(
-    no_colour: str,
-) -> None:
+    no_colour,
+):
     with Terminal(CHILD, "chat", NO_COLOR=no_colour) as terminal:
         at_the_prompt(terminal)
         terminal.type("/")
         for command, meaning in MEANINGS.items():
             terminal.wait_until(
-                lambda c=command, m=meaning: any(c in x and m in x for x in terminal.lines)  # type: ignore[misc]
+                lambda c=command, m=meaning: any(c in x and m in x for x in terminal.lines)
             )
         assert bool(COLOURS.search(terminal.raw)) == (not no_colour)
         terminal.type("b")
@@ -98,7 +95,7 @@ def test_a_slash_shows_the_commands_in_colour_unless_told_not_to_and_tab_complet
         assert any(line.startswith("memory limit  none") for line in terminal.lines)
 
 
-def test_the_up_key_brings_back_nothing_that_another_user_typed() -> None:
+def test_the_up_key_brings_back_nothing_that_another_user_typed():
     said = "The party is at the Lamplighter."
     with Terminal(CHILD, "chat", "--user-id", "tom") as terminal:
         at_the_prompt(terminal)
@@ -122,7 +119,7 @@ def test_the_up_key_brings_back_nothing_that_another_user_typed() -> None:
         leave(terminal)
 
 
-def test_a_forgotten_message_comes_back_nowhere(home: Path) -> None:
+def test_a_forgotten_message_comes_back_nowhere(home):
     with quick(home / "memory.db") as memory:
         memory.add("The sky is blue.", user_id="default", infer=False)
     with Terminal(CHILD, "chat") as terminal:
@@ -147,7 +144,7 @@ def test_a_forgotten_message_comes_back_nowhere(home: Path) -> None:
     assert typed.typed_before() == ["/memories password"]
 
 
-def test_who_asks_to_forget_is_shown_what_may_be_erased(home: Path) -> None:
+def test_who_asks_to_forget_is_shown_what_may_be_erased(home):
     with quick(home / "memory.db") as memory:
         memory.add("The wifi password is xyzzy.", user_id="default", infer=False)
     with Terminal(CHILD, "chat") as terminal:
@@ -166,7 +163,7 @@ def test_who_asks_to_forget_is_shown_what_may_be_erased(home: Path) -> None:
     assert typed.typed_before() == []
 
 
-def test_a_message_of_several_lines_is_one_message(home: Path) -> None:
+def test_a_message_of_several_lines_is_one_message(home):
     with Terminal(CHILD, "chat") as terminal:
         at_the_prompt(terminal)
         terminal.type("I like tea.\x1b\rI like ネコ too.")
@@ -183,7 +180,7 @@ def test_a_message_of_several_lines_is_one_message(home: Path) -> None:
 
 
 @pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
-def test_ctrl_c_stops_an_answer_and_ctrl_d_leaves(home: Path, term: str) -> None:
+def test_ctrl_c_stops_an_answer_and_ctrl_d_leaves(home, term):
     with Terminal(CHILD, "chat", TERM=term) as terminal:
         terminal.wait_until(lambda: terminal.current == PROMPT.strip())
         terminal.type("Good morning, slowly!\n")
@@ -201,7 +198,7 @@ def test_ctrl_c_stops_an_answer_and_ctrl_d_leaves(home: Path, term: str) -> None
     assert typed.typed_before() == ["Good morning, slowly!", "/help"]
 
 
-def test_ctrl_c_leaves_at_the_prompt_even_where_its_signal_is_ignored() -> None:
+def test_ctrl_c_leaves_at_the_prompt_even_where_its_signal_is_ignored():
     ignored = "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"  # as in a shell's background
     with Terminal(ignored + CHILD, "chat") as terminal:
         at_the_prompt(terminal)
@@ -210,7 +207,7 @@ def test_ctrl_c_leaves_at_the_prompt_even_where_its_signal_is_ignored() -> None:
     assert typed.typed_before() == []
 
 
-def test_a_smaller_window_keeps_the_prompt_and_what_fits_of_the_status(home: Path) -> None:
+def test_a_smaller_window_keeps_the_prompt_and_what_fits_of_the_status(home):
     with Terminal(CHILD, "chat", EDGEMEM_MEMORY_LIMIT="1GB") as terminal:
         at_the_prompt(terminal, "0 memories | memory limit 1000 MB")
         terminal.type("Our cat is bl")
@@ -223,12 +220,12 @@ def test_a_smaller_window_keeps_the_prompt_and_what_fits_of_the_status(home: Pat
         leave(terminal)
 
 
-def test_a_terminal_that_does_not_tell_where_its_cursor_is_gets_no_status() -> None:
+def test_a_terminal_that_does_not_tell_where_its_cursor_is_gets_no_status():
     with Terminal(CHILD, "chat", answers=False) as terminal:
         terminal.wait_until(lambda: terminal.current == PROMPT.strip())
         for answers in (1, 2):
             terminal.type("Good morning to you!\r")
-            terminal.wait_until(lambda n=answers: terminal.lines.count("It is Tom.") == n)  # type: ignore[misc]
+            terminal.wait_until(lambda n=answers: terminal.lines.count("It is Tom.") == n)
             terminal.wait_until(lambda: terminal.current == PROMPT.strip())
         leave(terminal)
         assert not any("memories" in line or "WARNING" in line for line in terminal.lines)

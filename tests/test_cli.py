@@ -1,21 +1,15 @@
 """The command line: data on stdout, everything else on stderr, errors in one line."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import Result
-from clikit import Run
 from fake_engine import FakeEngine
 
 import edgemem
@@ -25,29 +19,28 @@ from edgemem.memory import Memory
 
 pytestmark = [pytest.mark.models, pytest.mark.usefixtures("home")]
 
-StandIn = Callable[[FakeEngine], None]
 CAT = "My cat is called Tom."
 
 
-def results(result: Result) -> list[dict[str, Any]]:
+def results(result):
     found = json.loads(result.stdout)
     assert next(iter(found)) == "results"
     return list(found["results"])
 
 
-def added(run: Run, *texts: str, **options: Any) -> list[str]:
+def added(run, *texts, **options):
     """The ids of texts stored without inference."""
     return [row["id"] for row in results(run("add", "--no-infer", "--json", *texts, **options))]
 
 
 @pytest.fixture
-def store(home: Path) -> Path:
+def store(home):
     """An empty store where the settings have it."""
     Memory(home / "memory.db").close()
     return home / "memory.db"
 
 
-def subcommands() -> list[str]:
+def subcommands():
     found = []
     for name, command in cli.commands.items():
         found.append(name)
@@ -59,9 +52,7 @@ def subcommands() -> list[str]:
 
 
 @pytest.mark.parametrize("command", ["", *subcommands()])
-def test_every_command_has_help_and_json_and_db_where_they_make_sense(
-    run: Run, command: str
-) -> None:
+def test_every_command_has_help_and_json_and_db_where_they_make_sense(run, command):
     shown = run(*command.split(), "--help").stdout
     assert shown.startswith(f"Usage: edgemem {command}".rstrip())
     usage, _, about = shown.partition("\n\n")
@@ -74,7 +65,7 @@ def test_every_command_has_help_and_json_and_db_where_they_make_sense(
     assert ("--db" in shown) == stores
 
 
-def test_version_names_models_backend_and_llama_build(run: Run) -> None:
+def test_version_names_models_backend_and_llama_build(run):
     lines = run("--version").stdout.splitlines()
     assert lines[0] == f"edgemem {edgemem.__version__}"
     named = ["model", "embedder", "vectors", "llama.cpp", "processor"]
@@ -83,12 +74,12 @@ def test_version_names_models_backend_and_llama_build(run: Run) -> None:
     assert "llama-cpp-python" in lines[4]
 
 
-def test_version_says_whether_careful_searches_have_their_model(run: Run, monkeypatch) -> None:
+def test_version_says_whether_careful_searches_have_their_model(run, monkeypatch):
     monkeypatch.setenv("EDGEMEM_RETRIEVAL", "careful")
     assert "token embedder: colbert-small-v1-int8 (" in run("--version").stdout
 
 
-def test_help_loads_no_heavy_module() -> None:
+def test_help_loads_no_heavy_module():
     code = (
         "import sys; from edgemem.cli import cli\n"
         "try: cli(['--help'])\n"
@@ -141,8 +132,8 @@ FAILED, MISUNDERSTOOD, INTERRUPTED = 1, 2, 130
     ],
 )
 def test_an_error_is_one_line_on_stderr_and_its_code_tells_which_kind(
-    run: Run, code: int, args: tuple[str, ...], message: str, tmp_path: Path
-) -> None:
+    run, code, args, message, tmp_path
+):
     damaged = tmp_path / "damaged.json"
     damaged.write_text('{"neither": "nor"}')
     result = run(*(str(damaged) if a == "{damaged}" else a for a in args), code=code)
@@ -163,16 +154,14 @@ def test_an_error_is_one_line_on_stderr_and_its_code_tells_which_kind(
         (("fly",), "No such command 'fly'"),
     ],
 )
-def test_wrong_usage_has_the_code_of_what_is_not_understood(
-    run: Run, args: tuple[str, ...], message: str
-) -> None:
+def test_wrong_usage_has_the_code_of_what_is_not_understood(run, args, message):
     result = run(*args, code=MISUNDERSTOOD)
     assert result.stdout == "" and message in " ".join(result.stderr.split())
 
 
 @pytest.mark.usefixtures("store")
-def test_ctrl_c_ends_a_command_quietly_with_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object, **__: object) -> None:
+def test_ctrl_c_ends_a_command_quietly_with_130(run, monkeypatch):
+    def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("edgemem.memory.Memory.get_all", interrupted)
@@ -183,7 +172,7 @@ def test_ctrl_c_ends_a_command_quietly_with_130(run: Run, monkeypatch: pytest.Mo
 @pytest.mark.usefixtures("store")
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
 @pytest.mark.parametrize(("typed", "code"), [("\x03", INTERRUPTED), ("n\n", FAILED)])
-def test_ctrl_c_at_a_question_is_told_from_a_no(run: Run, typed: str, code: int) -> None:
+def test_ctrl_c_at_a_question_is_told_from_a_no(run, typed, code):
     from termkit import Terminal
 
     with Terminal("from edgemem.__main__ import main; main()", "erase", "--all") as terminal:
@@ -227,7 +216,7 @@ def again(*_):
 
 @pytest.mark.usefixtures("store")
 @pytest.mark.parametrize("again", ["again = None", AGAIN])
-def test_ctrl_c_while_c_calls_back_is_not_lost_even_if_another_comes(again: str) -> None:
+def test_ctrl_c_while_c_calls_back_is_not_lost_even_if_another_comes(again):
     command = [sys.executable, "-c", again + LOGGED]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (INTERRUPTED, "", "")
@@ -247,7 +236,7 @@ except KeyboardInterrupt:
 """
 
 
-def test_an_error_without_a_type_loses_no_later_ctrl_c() -> None:
+def test_an_error_without_a_type_loses_no_later_ctrl_c():
     command = [sys.executable, "-c", HOOKED]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("interrupted\n", "")
@@ -265,13 +254,13 @@ main()
 """
 
 
-def test_an_error_while_python_ends_is_still_said() -> None:
+def test_an_error_while_python_ends_is_still_said():
     command = [sys.executable, "-c", ENDING]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and "too late" in done.stderr
 
 
-def test_ctrl_c_while_the_commands_are_imported_ends_quietly() -> None:
+def test_ctrl_c_while_the_commands_are_imported_ends_quietly():
     code = (
         "import sys\n"
         "class Interrupted:\n"
@@ -286,7 +275,7 @@ def test_ctrl_c_while_the_commands_are_imported_ends_quietly() -> None:
     assert 'edgemem = "edgemem.__main__:main"' in scripts.read_text(encoding="utf-8")
 
 
-def edgemem_in_a_shell(command: str) -> subprocess.CompletedProcess[str]:
+def edgemem_in_a_shell(command):
     line = f'"{sys.executable}" -m edgemem {command}'
     # Buffered, as a user's is: then a refusal may come as late as the end of the process.
     env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
@@ -295,7 +284,7 @@ def edgemem_in_a_shell(command: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("command", ["list", "list --json", "export", "--help", "get -h"])
-def test_output_that_is_refused_is_an_error_of_one_line(run: Run, command: str) -> None:
+def test_output_that_is_refused_is_an_error_of_one_line(run, command):
     added(run, "My cat is Tom")
     done = edgemem_in_a_shell(f"{command} >/dev/full")
     assert done.stderr == "Error: Cannot write the output: No space left on device.\n"
@@ -311,9 +300,7 @@ def test_output_that_is_refused_is_an_error_of_one_line(run: Run, command: str) 
         ("get no-such 2>&-", 1, ""),
     ],
 )
-def test_a_stream_that_is_closed_is_an_empty_one(
-    run: Run, command: str, code: int, message: str
-) -> None:
+def test_a_stream_that_is_closed_is_an_empty_one(run, command, code, message):
     added(run, "My cat is Tom")
     done = edgemem_in_a_shell(command)
     assert (done.returncode, done.stdout) == (code, "")
@@ -321,9 +308,7 @@ def test_a_stream_that_is_closed_is_an_empty_one(
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "ascii"])
-def test_files_and_pipes_get_utf_8_whatever_the_locale_says(
-    run: Run, encoding: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_files_and_pipes_get_utf_8_whatever_the_locale_says(run, encoding, monkeypatch, tmp_path):
     said = "Zoë’s café in Łódź 🚲"
     added(run, said)
     monkeypatch.setenv("PYTHONIOENCODING", encoding)
@@ -336,7 +321,7 @@ def test_files_and_pipes_get_utf_8_whatever_the_locale_says(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
-def test_a_terminal_shows_a_question_mark_for_a_character_that_it_lacks(run: Run) -> None:
+def test_a_terminal_shows_a_question_mark_for_a_character_that_it_lacks(run):
     from termkit import Terminal
 
     added(run, "Łódź has a café")
@@ -346,7 +331,7 @@ def test_a_terminal_shows_a_question_mark_for_a_character_that_it_lacks(run: Run
         assert "?ód? has a caf".encode("cp1252") in terminal.raw
 
 
-def test_a_file_that_is_no_store_is_refused_and_left_alone(run: Run, tmp_path: Path) -> None:
+def test_a_file_that_is_no_store_is_refused_and_left_alone(run, tmp_path):
     foreign = tmp_path / "foreign.db"
     foreign.write_bytes(b"not a database at all" * 100)
     result = run("list", "--db", str(foreign), code=1)
@@ -361,9 +346,7 @@ def test_a_file_that_is_no_store_is_refused_and_left_alone(run: Run, tmp_path: P
         "erase x", "reindex", "align", "cloud receipts", "vault unlock",
     ],
 )  # fmt: skip
-def test_a_command_that_needs_a_store_makes_none_at_a_mistyped_path(
-    run: Run, home: Path, command: str
-) -> None:
+def test_a_command_that_needs_a_store_makes_none_at_a_mistyped_path(run, home, command):
     for options, path in (((), "memory.db"), (("--db", str(home / "typo.db")), "typo.db")):
         told = run(*command.split(), *options, code=1).stderr
         assert told.startswith(f"Error: There is no store at {home / path}: nothing was remembered")
@@ -384,9 +367,7 @@ def test_a_command_that_needs_a_store_makes_none_at_a_mistyped_path(
         ("chat --model none.gguf", FAILED),
     ],
 )
-def test_a_command_that_fails_before_it_writes_leaves_no_store(
-    run: Run, home: Path, tmp_path: Path, command: str, code: int
-) -> None:
+def test_a_command_that_fails_before_it_writes_leaves_no_store(run, home, tmp_path, command, code):
     damaged = tmp_path / "damaged.txt"
     damaged.write_text('{"neither": "nor"}')
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -396,9 +377,7 @@ def test_a_command_that_fails_before_it_writes_leaves_no_store(
 
 
 @pytest.mark.usefixtures("store")
-def test_a_variable_that_nothing_reads_is_told_once_with_the_nearest_name(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_variable_that_nothing_reads_is_told_once_with_the_nearest_name(run, monkeypatch):
     for name in ("EDGEMEM_N_THREAD", "EDGEMEM_zzz", "EDGEMEM_MY_KEY", "EDGEMEM_BACKEND"):
         monkeypatch.setenv(name, "2" if "THREAD" in name else "")
     monkeypatch.setenv("EDGEMEM_CLOUD_API_KEY_ENV", "EDGEMEM_MY_KEY")
@@ -412,7 +391,7 @@ def test_a_variable_that_nothing_reads_is_told_once_with_the_nearest_name(
 # -- memories ------------------------------------------------------------------------------------
 
 
-def test_add_search_get_list_update_delete_history(run: Run) -> None:
+def test_add_search_get_list_update_delete_history(run):
     first, second = added(
         run, "I moved to Oslo", "My cat is Tom", "--metadata", '{"topic": "home"}',
         "--timestamp", "2024-05-01T10:00:00Z",
@@ -449,7 +428,7 @@ def test_add_search_get_list_update_delete_history(run: Run) -> None:
     assert [row["id"] for row in results(run("list", "--json"))] == [second]
 
 
-def test_json_is_what_to_dict_gives(run: Run, home: Path) -> None:
+def test_json_is_what_to_dict_gives(run, home):
     added(run, "My cat is Tom")
     with Memory(home / "memory.db") as memory:
         listed = memory.get_all(user_id="default").to_dict()
@@ -458,7 +437,7 @@ def test_json_is_what_to_dict_gives(run: Run, home: Path) -> None:
     assert json.loads(run("search", "cat", "--explain", "--json").stdout) == found
 
 
-def test_text_is_taken_from_stdin_whole(run: Run) -> None:
+def test_text_is_taken_from_stdin_whole(run):
     added(run, input="two\nlines\n")
     added(run, input="größe".encode())
     assert [row["memory"] for row in results(run("list", "--json"))] == ["two\nlines", "größe"]
@@ -467,20 +446,20 @@ def test_text_is_taken_from_stdin_whole(run: Run) -> None:
     assert "Standard input is not UTF-8 text: byte 3 is 0xe9" in result.stderr
 
 
-def test_characters_that_steer_a_terminal_are_not_printed(run: Run) -> None:
+def test_characters_that_steer_a_terminal_are_not_printed(run):
     added(run, "red \x1b[31malert\x07")
     assert "\x1b" not in run("list").stdout and "red \ufffd[31malert\ufffd" in run("list").stdout
     assert results(run("list", "--json"))[0]["memory"] == "red \x1b[31malert\x07"
 
 
-def test_joined_emoji_and_words_are_printed_whole_and_what_turns_a_text_is_not(run: Run) -> None:
+def test_joined_emoji_and_words_are_printed_whole_and_what_turns_a_text_is_not(run):
     joined = "\U0001f469\u200d\U0001f467 \u2764\ufe0f \u0645\u06cc\u200c\u062e\u0648\u0627"
     added(run, joined, "pay \u202e\u2066\u200b\u2028now")
     first, second = run("list").stdout.splitlines()
     assert first.endswith(f"\t{joined}") and second.endswith("\tpay \ufffd\ufffd\ufffd now")
 
 
-def test_a_list_is_in_the_order_of_the_times_that_it_shows(run: Run) -> None:
+def test_a_list_is_in_the_order_of_the_times_that_it_shows(run):
     for day in ("2024-05-03", "2024-05-01", "2024-05-02"):
         added(run, f"on {day}", "--timestamp", f"{day}T10:00:00Z")
     shown = [line.split("\t")[1][:10] for line in run("list").stdout.splitlines()]
@@ -490,7 +469,7 @@ def test_a_list_is_in_the_order_of_the_times_that_it_shows(run: Run) -> None:
     run("list", "--top-k", "-1", code=2)
 
 
-def test_a_deleted_memory_is_told_from_one_that_never_was(run: Run) -> None:
+def test_a_deleted_memory_is_told_from_one_that_never_was(run):
     (gone,) = added(run, "the sky is blue")
     run("delete", gone)
     for command in ("get", "delete"):
@@ -501,7 +480,7 @@ def test_a_deleted_memory_is_told_from_one_that_never_was(run: Run) -> None:
         assert f"There is no memory {gone!r} of user_id 'ana'." in told
 
 
-def test_scopes_and_the_settings_user_keep_people_apart_and_are_named(run: Run) -> None:
+def test_scopes_and_the_settings_user_keep_people_apart_and_are_named(run):
     added(run, "ada's", "--user-id", "ada", "--agent-id", "helper", "--run-id", "r1")
     added(run, "mine")
     run("config", "set", "user_id", "ada")
@@ -513,7 +492,7 @@ def test_scopes_and_the_settings_user_keep_people_apart_and_are_named(run: Run) 
     assert [r["memory"] for r in results(run("list", "--user-id", "default", "--json"))] == ["mine"]
 
 
-def test_delete_all_asks_and_keeps_to_its_scope_and_a_wrong_id_deletes_none(run: Run) -> None:
+def test_delete_all_asks_and_keeps_to_its_scope_and_a_wrong_id_deletes_none(run):
     added(run, "a", "b")
     added(run, "c", "--user-id", "bo")
     refused = run("delete", "--all", input="n\n", code=1)
@@ -527,7 +506,7 @@ def test_delete_all_asks_and_keeps_to_its_scope_and_a_wrong_id_deletes_none(run:
     assert len(results(run("list", "--json"))) == 1
 
 
-def test_erase_shows_asks_and_leaves_no_byte(run: Run, home: Path) -> None:
+def test_erase_shows_asks_and_leaves_no_byte(run, home):
     secret, kept = added(run, "the password is xyzzy-plugh", "the sky is blue")
     remember_typed("the password is  xyzzy-plugh")
     remember_typed("the sky is blue")
@@ -542,7 +521,7 @@ def test_erase_shows_asks_and_leaves_no_byte(run: Run, home: Path) -> None:
         assert b"xyzzy" not in file.read_bytes(), file
 
 
-def test_erase_all_asks_takes_what_was_deleted_and_keeps_to_its_scope(run: Run, home: Path) -> None:
+def test_erase_all_asks_takes_what_was_deleted_and_keeps_to_its_scope(run, home):
     (gone,) = added(run, "the password is xyzzy-plugh")
     added(run, "c", "--user-id", "bo")
     run("delete", gone)
@@ -554,7 +533,7 @@ def test_erase_all_asks_takes_what_was_deleted_and_keeps_to_its_scope(run: Run, 
     assert not any(b"xyzzy" in file.read_bytes() for file in home.iterdir())
 
 
-def test_erase_matching_takes_all_that_has_a_name(run: Run, home: Path) -> None:
+def test_erase_matching_takes_all_that_has_a_name(run, home):
     told = ("Hannah's tea is mint.", "i met hannah  Smith", "Hannahs are many", "The sky is blue.")
     ids = added(run, *told)
     run("delete", ids[0])
@@ -572,7 +551,7 @@ def test_erase_matching_takes_all_that_has_a_name(run: Run, home: Path) -> None:
     assert not any(b"mint" in file.read_bytes() for file in home.iterdir())
 
 
-def test_erase_matching_takes_what_had_the_name_before_an_edit(run: Run, home: Path) -> None:
+def test_erase_matching_takes_what_had_the_name_before_an_edit(run, home):
     edited, accent = added(run, "My brother Benjamin lives in Rome.", "Jose\u0301 O’Neil came.")
     run("update", edited, "My brother lives in Rome.")
     gone = results(run("erase", "--matching", "benjamin", "--yes", "--json"))
@@ -583,7 +562,7 @@ def test_erase_matching_takes_what_had_the_name_before_an_edit(run: Run, home: P
     assert results(run("erase", "--matching", "nobody", "--yes", "--json")) == []
 
 
-def test_erase_matching_takes_all_that_somebody_of_that_name_said(run: Run, home: Path) -> None:
+def test_erase_matching_takes_all_that_somebody_of_that_name_said(run, home):
     told = [
         "[2024-05-01 09:00] Jens Holm: The kiln was dear.",
         "[2024-05-01 09:01] Eva: Jens comes at six.",
@@ -602,7 +581,7 @@ def test_erase_matching_takes_all_that_somebody_of_that_name_said(run: Run, home
     assert not any(b"kiln" in file.read_bytes() for file in home.iterdir() if file.suffix != ".txt")
 
 
-def test_delete_says_that_the_words_of_a_fact_stay(run: Run, stand_in: StandIn) -> None:
+def test_delete_says_that_the_words_of_a_fact_stay(run, stand_in):
     stand_in(FakeEngine(facts={CAT: "{}'s cat is called Tom"}))
     turn, fact = results(run("add", CAT, "--json"))
     assert (
@@ -611,7 +590,7 @@ def test_delete_says_that_the_words_of_a_fact_stay(run: Run, stand_in: StandIn) 
     assert "stays" not in run("delete", turn["id"]).stderr
 
 
-def test_a_message_and_its_own_fact_are_deleted_together(run: Run, stand_in: StandIn) -> None:
+def test_a_message_and_its_own_fact_are_deleted_together(run, stand_in):
     stand_in(FakeEngine(facts={CAT: "{} has a cat called Tom"}))
     turn, fact = (row["id"] for row in results(run("add", "--json", CAT)))
     gone = results(run("delete", turn, fact, "--json"))
@@ -619,7 +598,7 @@ def test_a_message_and_its_own_fact_are_deleted_together(run: Run, stand_in: Sta
     assert results(run("list", "--json")) == []
 
 
-def test_a_long_erase_is_shown_in_part_and_typed_lines_go_all(run: Run) -> None:
+def test_a_long_erase_is_shown_in_part_and_typed_lines_go_all(run):
     lines = [f"line {n}" for n in range(14)]
     for text in lines:
         remember_typed(text)
@@ -630,7 +609,7 @@ def test_a_long_erase_is_shown_in_part_and_typed_lines_go_all(run: Run) -> None:
     assert history_file().read_text() == ""
 
 
-def test_inference_runs_through_the_engine(run: Run, stand_in: StandIn) -> None:
+def test_inference_runs_through_the_engine(run, stand_in):
     stand_in(FakeEngine(facts={CAT: "{}'s cat is called Tom"}))
     rows = results(run("add", CAT, "--json"))
     told = [("turn", CAT), ("fact", "User's cat is called Tom")]
@@ -640,7 +619,7 @@ def test_inference_runs_through_the_engine(run: Run, stand_in: StandIn) -> None:
 # -- export and import ---------------------------------------------------------------------------
 
 
-def test_an_export_imported_exports_the_same(run: Run, home: Path) -> None:
+def test_an_export_imported_exports_the_same(run, home):
     ids = added(run, "one", "two", "three")
     run("delete", ids[0])
     everything = run("export").stdout
@@ -661,9 +640,7 @@ def test_an_export_imported_exports_the_same(run: Run, home: Path) -> None:
     "option",
     [("--user-id", "bo"), ("--agent-id", "a"), ("--run-id", "r"), ("--me", "Bo"), ("--no-infer",)],
 )
-def test_an_export_takes_no_scope_and_nothing_is_imported(
-    run: Run, home: Path, option: tuple[str, ...]
-) -> None:
+def test_an_export_takes_no_scope_and_nothing_is_imported(run, home, option):
     log, file = chat_log(home / "log.txt", 3), home / "out.jsonl"
     added(run, "one", "--db", str(home / "other.db"))
     run("export", str(file), "--db", str(home / "other.db"))
@@ -672,7 +649,7 @@ def test_an_export_takes_no_scope_and_nothing_is_imported(
     assert results(run("list", "--json")) == []
 
 
-def test_logs_without_times_that_begin_alike_are_two_logs(run: Run, tmp_path: Path) -> None:
+def test_logs_without_times_that_begin_alike_are_two_logs(run, tmp_path):
     for name, last in (("one.txt", "Bo: my cat is Tom"), ("two.txt", "Bo: the sky is blue")):
         file = tmp_path / name
         file.write_text(f"Ana: hi\n{last}\n")
@@ -682,14 +659,14 @@ def test_logs_without_times_that_begin_alike_are_two_logs(run: Run, tmp_path: Pa
     assert (row["imported"], row["skipped"]) == (0, 2)
 
 
-def chat_log(path: Path, lines: int) -> Path:
+def chat_log(path, lines):
     text = [f"[2024-05-01 {n // 60:02}:{n % 60:02}] {'Ada' if n % 2 else 'Bo'}: turn {n}\n"
             for n in range(lines)]  # fmt: skip
     path.write_text("".join(text))
     return path
 
 
-def test_a_chat_log_is_imported_once_and_goes_on_where_it_grew(run: Run, tmp_path: Path) -> None:
+def test_a_chat_log_is_imported_once_and_goes_on_where_it_grew(run, tmp_path):
     file = chat_log(tmp_path / "log.txt", 70)
     first = run("import", "--no-infer", str(file))
     assert first.stdout == "" and "70 turns imported." in first.stderr
@@ -707,9 +684,7 @@ def test_a_chat_log_is_imported_once_and_goes_on_where_it_grew(run: Run, tmp_pat
     assert row["imported"] == 75
 
 
-def test_locomo_is_imported_in_pairs_with_inference(
-    run: Run, tmp_path: Path, stand_in: StandIn
-) -> None:
+def test_locomo_is_imported_in_pairs_with_inference(run, tmp_path, stand_in):
     said = [("Nia", "I bought a red boat."), ("Omar", "Nice!"), ("Nia", "See you.")]
     conversation = {
         "speaker_a": "Nia", "speaker_b": "Omar", "session_1_date_time": "1:56 pm on 8 May, 2023",
@@ -734,7 +709,7 @@ def test_locomo_is_imported_in_pairs_with_inference(
 # -- reindex, doctor, models, config -------------------------------------------------------------
 
 
-def test_doctor_lists_pending_work_and_retries_it(run: Run, stand_in: StandIn) -> None:
+def test_doctor_lists_pending_work_and_retries_it(run, stand_in):
     engine = FakeEngine(facts={CAT: "{}'s cat is called Tom"})
     engine.broken = True
     stand_in(engine)
@@ -752,13 +727,13 @@ def test_doctor_lists_pending_work_and_retries_it(run: Run, stand_in: StandIn) -
     assert "problem\tnone\n" in run("doctor").stdout
 
 
-def test_doctor_makes_no_store_of_a_mistyped_name(run: Run, home: Path) -> None:
+def test_doctor_makes_no_store_of_a_mistyped_name(run, home):
     assert "There is no store" in run("doctor", "--db", str(home / "typo.db"), code=1).stderr
     assert not (home / "typo.db").exists()
 
 
 @pytest.mark.usefixtures("store")
-def test_doctor_speaks_in_words_and_its_json_in_json(run: Run) -> None:
+def test_doctor_speaks_in_words_and_its_json_in_json(run):
     lines = run("doctor").stdout
     assert "encrypted\tno\n" in lines and "aligned_from\tnone\n" in lines
     lines += run("doctor", "--erased").stdout
@@ -767,7 +742,7 @@ def test_doctor_speaks_in_words_and_its_json_in_json(run: Run) -> None:
     assert report["encrypted"] is False and report["aligned_from"] is None
 
 
-def test_the_doctor_sends_nobody_to_the_doctor(run: Run, home: Path) -> None:
+def test_the_doctor_sends_nobody_to_the_doctor(run, home):
     added(run, *(f"word{n} " * 20 for n in range(60)))
     raw = next(home.glob("*.db")).read_bytes()
     damaged = home / "b.db"
@@ -779,12 +754,12 @@ def test_the_doctor_sends_nobody_to_the_doctor(run: Run, home: Path) -> None:
 
 
 @pytest.mark.usefixtures("store")
-def test_doctor_ends_with_1_on_a_problem(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_ends_with_1_on_a_problem(run, monkeypatch):
     monkeypatch.setattr("edgemem.store.Store.check", lambda _self: ["a page is torn"])
     assert "problem\ta page is torn\n" in run("doctor", code=1).stdout
 
 
-def test_a_command_that_loads_no_model_needs_no_memory_for_one(run: Run) -> None:
+def test_a_command_that_loads_no_model_needs_no_memory_for_one(run):
     (id,) = added(run, "I live in Oslo")
     run("config", "set", "memory_limit", "50MB")
     assert "Oslo" in run("list").stdout and "Oslo" in run("export").stdout
@@ -795,13 +770,13 @@ def test_a_command_that_loads_no_model_needs_no_memory_for_one(run: Run) -> None
     assert id in run("erase", "--all", "--yes").stdout
 
 
-def test_reindex_embeds_everything_anew(run: Run) -> None:
+def test_reindex_embeds_everything_anew(run):
     added(run, "one", "two")
     assert results(run("reindex", "--json")) == [{"reindexed": 2}]
     assert "2 embedded anew." in run("reindex").stderr
 
 
-def test_align_brings_a_store_to_a_new_embedder(run: Run, home: Path) -> None:
+def test_align_brings_a_store_to_a_new_embedder(run, home):
     db = "--db", str(home / "other.db")
     run("add", "--no-infer", "one", "two", *db)
     assert results(run("align", "--json", *db)) == [{"mapped": 0, "embedded": 0}]
@@ -813,9 +788,7 @@ def test_align_brings_a_store_to_a_new_embedder(run: Run, home: Path) -> None:
     assert len(results(run("search", "one", "--json", *db))) == 2
 
 
-def test_models_are_listed_found_and_verified(
-    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_models_are_listed_found_and_verified(run, home, monkeypatch):
     rows = {row["name"]: row for row in results(run("models", "list", "--json"))}
     assert rows["minilm-l6-v2-int8"]["source"] == "package"
     bundled = rows["smollm2-135m-instruct-q4_1"]
@@ -835,7 +808,7 @@ def test_models_are_listed_found_and_verified(
     assert run("models", "pull", "some").stdout == f"{home / 'some'}\n"
 
 
-def test_config_is_shown_set_and_unset(run: Run, home: Path) -> None:
+def test_config_is_shown_set_and_unset(run, home):
     assert run("config", "path").stdout == f"{home / 'config.toml'}\n"
     assert run("config", "get", "top_k").stdout == "10\n"
     result = run("config", "set", "top_k", "3")

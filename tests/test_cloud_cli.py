@@ -1,16 +1,11 @@
 """`edgemem cloud`, and `/cloud` in a chat."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
-from clikit import Run
-from cloudkit import Service, answer, service
+from cloudkit import answer, service
 from fake_engine import FakeEngine
 
 from edgemem.config import load_settings, set_value, unset_value
@@ -23,7 +18,7 @@ QUESTION = "Where does my sister Ingrid live?"
 
 
 @pytest.fixture
-def cloud(home: Path) -> Iterator[Service]:
+def cloud(home):
     with service() as opened:
         set_value("cloud.base_url", opened.base_url)
         set_value("cloud.model", "gpt-4o-mini")
@@ -31,23 +26,21 @@ def cloud(home: Path) -> Iterator[Service]:
 
 
 @pytest.fixture(autouse=True)
-def _model(home: Path, stand_in: Callable[[FakeEngine], None]) -> None:
+def _model(home, stand_in):
     stand_in(FakeEngine(pieces=("Local ", "answer.")))
 
 
-def remember(run: Run) -> None:
+def remember(run):
     run("add", "--no-infer", "My sister Ingrid lives at 12 Mill Road, Leeds.")
 
 
 @pytest.mark.parametrize("command", [["status"], ["dry-run", "hello"]])
-def test_without_a_cloud_the_commands_say_how_to_have_one(
-    home: Path, run: Run, command: list[str]
-) -> None:
+def test_without_a_cloud_the_commands_say_how_to_have_one(home, run, command):
     failed = run("cloud", *command, code=1)
     assert "the cloud is off" in failed.stderr and "cloud.base_url" in failed.stderr
 
 
-def test_status_shows_service_price_and_budget(cloud: Service, run: Run) -> None:
+def test_status_shows_service_price_and_budget(cloud, run):
     remember(run)
     set_value("cloud.monthly_budget", "5")
     shown = dict(line.split("\t") for line in run("cloud", "status").stdout.splitlines())
@@ -60,7 +53,7 @@ def test_status_shows_service_price_and_budget(cloud: Service, run: Run) -> None
     assert "key\tmissing" in run("cloud", "status").stdout
 
 
-def test_a_dry_run_prints_the_request_and_sends_nothing(cloud: Service, run: Run) -> None:
+def test_a_dry_run_prints_the_request_and_sends_nothing(cloud, run):
     remember(run)
     shown = run("cloud", "dry-run", QUESTION)
     assert shown.stdout.startswith(f"POST {cloud.base_url}/chat/completions\n")
@@ -74,9 +67,7 @@ def test_a_dry_run_prints_the_request_and_sends_nothing(cloud: Service, run: Run
     assert "no receipt of a cloud call" in run("cloud", "receipts").stderr
 
 
-def test_a_dry_run_of_a_question_about_the_past_is_what_a_chat_sends(
-    cloud: Service, run: Run, stand_in: Callable[[FakeEngine], None]
-) -> None:
+def test_a_dry_run_of_a_question_about_the_past_is_what_a_chat_sends(cloud, run, stand_in):
     first, then = "I live in Ghent.", "I live in Antwerp now."
     facts = {first: "{} lives in Ghent", then: "{} lives in Antwerp"}
     stand_in(FakeEngine(facts=facts, ends={"User lives in Antwerp": "User lives in Ghent"}))
@@ -91,9 +82,7 @@ def test_a_dry_run_of_a_question_about_the_past_is_what_a_chat_sends(
     assert len(row["memory_ids"]) == 3  # one of them holds no longer, as a plain search knows
 
 
-def test_a_mistyped_file_makes_no_store_unless_something_is_marked(
-    cloud: Service, run: Run, tmp_path: Path
-) -> None:
+def test_a_mistyped_file_makes_no_store_unless_something_is_marked(cloud, run, tmp_path):
     file = tmp_path / "typo.db"
     for given in ([], ["--remove", "1"], ["--unmark", "x"], ["--memory", "x"]):
         assert (
@@ -104,9 +93,7 @@ def test_a_mistyped_file_makes_no_store_unless_something_is_marked(
     assert "/c.t/" in run("cloud", "never-send", "--pattern", "/c.t/", "--db", str(file)).stdout
 
 
-def test_a_dry_run_takes_neither_key_nor_price_and_tells_no_secret_that_stays_out(
-    cloud: Service, run: Run
-) -> None:
+def test_a_dry_run_takes_neither_key_nor_price_and_tells_no_secret_that_stays_out(cloud, run):
     remember(run)
     set_value("cloud.api_key_env", "EDGEMEM_TEST_KEY")
     set_value("cloud.model", "our-own")
@@ -124,7 +111,7 @@ def test_a_dry_run_takes_neither_key_nor_price_and_tells_no_secret_that_stays_ou
     assert cloud.received == b""
 
 
-def test_never_send_marks_and_lists(cloud: Service, run: Run) -> None:
+def test_never_send_marks_and_lists(cloud, run):
     remember(run)
     id = json.loads(run("list", "--json").stdout)["results"][0]["id"]
     run("cloud", "never-send", "--memory", id, "--pattern", "/c.t/")
@@ -146,7 +133,7 @@ def test_never_send_marks_and_lists(cloud: Service, run: Run) -> None:
     assert "regular expressions" in run("cloud", "never-send", "--pattern", "/(/", code=2).stderr
 
 
-def test_a_chat_asks_the_cloud_when_told_to(cloud: Service, run: Run) -> None:
+def test_a_chat_asks_the_cloud_when_told_to(cloud, run):
     remember(run)
     cloud.behaviour = lambda call: call.reply(answer("[PERSON_1] lives in Leeds."))
     shown = run("chat", input=f"/cloud {QUESTION}\n/why\n")
@@ -161,7 +148,7 @@ def test_a_chat_asks_the_cloud_when_told_to(cloud: Service, run: Run) -> None:
     assert row["prompt_tokens"] == 40 and row["sent_sha256"].startswith(line[-1])
 
 
-def test_a_chat_answers_itself_and_says_so_when_the_cloud_fails(cloud: Service, run: Run) -> None:
+def test_a_chat_answers_itself_and_says_so_when_the_cloud_fails(cloud, run):
     cloud.behaviour = lambda call: call.reply(b"", 500)
     shown = run("chat", input="/cloud Good morning to you!\n")
     assert shown.stdout == "Local answer.\n"
@@ -170,7 +157,7 @@ def test_a_chat_answers_itself_and_says_so_when_the_cloud_fails(cloud: Service, 
     assert row["cloud"] is None and "status 500" in row["cloud_error"]
 
 
-def test_a_chat_without_a_cloud_or_key_goes_on(home: Path, run: Run) -> None:
+def test_a_chat_without_a_cloud_or_key_goes_on(home, run):
     shown = run("chat", input="/cloud hello\nGood morning!\n", code=1)
     assert "the cloud is off" in shown.stderr and shown.stdout == "Local answer.\n"
     set_value("cloud.base_url", "http://localhost:9/v1")
@@ -201,9 +188,7 @@ def test_a_chat_without_a_cloud_or_key_goes_on(home: Path, run: Run) -> None:
         ("cloud.model", " ", "non-empty text"),
     ],
 )
-def test_a_bad_setting_is_refused_and_no_secret_repeated(
-    home: Path, key: str, value: str, allowed: str
-) -> None:
+def test_a_bad_setting_is_refused_and_no_secret_repeated(home, key, value, allowed):
     with pytest.raises(ConfigError) as caught:
         set_value(key, value)
     assert key in str(caught.value) and allowed in str(caught.value)
@@ -211,14 +196,14 @@ def test_a_bad_setting_is_refused_and_no_secret_repeated(
     assert not (home / "config.toml").exists()
 
 
-def test_good_addresses_are_taken(home: Path) -> None:
+def test_good_addresses_are_taken(home):
     for url in ("https://api.example.com/v1/", "http://localhost:8080/v1", "http://192.168.1.7/v1",
                 "http://[::1]:80/v1"):  # fmt: skip
         set_value("cloud.base_url", url)
         assert load_settings().cloud.base_url == url.rstrip("/")
 
 
-def test_settings_are_written_into_their_own_table(home: Path) -> None:
+def test_settings_are_written_into_their_own_table(home):
     file = home / "config.toml"
     file.write_text('# mine\ntop_k = 3\n\n[cloud]\n# the service\nmodel = "a"\n', encoding="utf-8")
     set_value("cloud.never_send", '["x y", "/z/"]')
@@ -234,7 +219,7 @@ def test_settings_are_written_into_their_own_table(home: Path) -> None:
     assert load_settings().user_id == "ada"
 
 
-def test_the_environment_goes_before_the_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_goes_before_the_file(home, monkeypatch):
     set_value("cloud.model", "file")
     monkeypatch.setenv("EDGEMEM_CLOUD_MODEL", "environment")
     monkeypatch.setenv("EDGEMEM_CLOUD_NEVER_SEND", "one\ntwo words")
@@ -244,7 +229,7 @@ def test_the_environment_goes_before_the_file(home: Path, monkeypatch: pytest.Mo
     assert found.never_send == ("one", "two words") and not found.enabled
 
 
-def test_an_unknown_key_of_the_table_is_named(home: Path) -> None:
+def test_an_unknown_key_of_the_table_is_named(home):
     (home / "config.toml").write_text("[cloud]\nurl = 1\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"Unknown setting 'cloud\.url'"):
         load_settings()

@@ -1,16 +1,14 @@
 """The client of the cloud against a service that misbehaves: an answer, or one clear error."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import socket
 import time
 
 import pytest
-from cloudkit import Behaviour, Call, Service, answer, one_after_another, service, sleep
+from cloudkit import Behaviour, answer, one_after_another, service, sleep
 
-from edgemem.cloud.client import MAX_ANSWER_BYTES, Client, Reply, Request
+from edgemem.cloud.client import MAX_ANSWER_BYTES, Client, Request
 from edgemem.config import CloudSettings
 from edgemem.errors import CloudError, CloudRejected, CloudTimeout
 
@@ -18,7 +16,7 @@ MESSAGES = [{"role": "user", "content": "Où? “dort”"}]
 PARAMETERS = {"model": "m", "messages": MESSAGES, "max_tokens": 9}
 
 
-def ask(cloud: Service, key: str | None = "SECRET-KEY", **settings: object) -> Reply:
+def ask(cloud, key="SECRET-KEY", **settings):
     client = Client(cloud.settings(**settings), key)
     try:
         return client.send(client.build(PARAMETERS, "turn-1"))
@@ -26,7 +24,7 @@ def ask(cloud: Service, key: str | None = "SECRET-KEY", **settings: object) -> R
         client.close()
 
 
-def drip(call: Call) -> None:
+def drip(call):
     """A byte now and then, so that no single read ever times out."""
     call.raw(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n")
     for _ in range(100):
@@ -34,31 +32,31 @@ def drip(call: Call) -> None:
         time.sleep(0.1)
 
 
-def cut(call: Call) -> None:
+def cut(call):
     call.reply(answer()[:30], length=len(answer()))
 
 
-def cut_chunk(call: Call) -> None:
+def cut_chunk(call):
     call.raw(b'HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nff\r\n{"choices":')
 
 
-def huge(call: Call) -> None:
+def huge(call):
     call.raw(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n")
     for _ in range(200):
         call.raw(b'{"choices": [' + b" " * 65_536)
 
 
-def huge_error(call: Call) -> None:
+def huge_error(call):
     call.raw(b"HTTP/1.1 500 Oops\r\n\r\n")
     for _ in range(10_000):
         call.raw(b"x" * 65_536)
 
 
-def replies(body: bytes, status: int = 200, **headers: str) -> Behaviour:
+def replies(body, status=200, **headers):
     return lambda call: call.reply(body, status, **headers)
 
 
-def with_content(content: object, **more: object) -> bytes:
+def with_content(content, **more):
     message = {"role": "assistant", "content": content}
     return json.dumps({"choices": [{"message": message, **more}]}).encode()
 
@@ -101,9 +99,7 @@ CASES: dict[str, tuple[Behaviour, type[CloudError], str, bool]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_service_that_misbehaves_ends_in_one_clear_error_and_one_call(
-    cloud: Service, case: str
-) -> None:
+def test_a_service_that_misbehaves_ends_in_one_clear_error_and_one_call(cloud, case):
     cloud.behaviour, error, said, billed = CASES[case]
     with pytest.raises(CloudError) as caught:
         ask(cloud, timeout_s=1.0)
@@ -114,9 +110,7 @@ def test_a_service_that_misbehaves_ends_in_one_clear_error_and_one_call(
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_refusal_that_cost_nothing_is_tried_again_with_the_same_key(
-    cloud: Service, status: int
-) -> None:
+def test_a_refusal_that_cost_nothing_is_tried_again_with_the_same_key(cloud, status):
     busy = replies(b"", status, retry_after="0")
     cloud.behaviour = one_after_another(busy, busy, replies(answer("At last.")))
     reply = ask(cloud, max_retries=2)
@@ -125,7 +119,7 @@ def test_a_refusal_that_cost_nothing_is_tried_again_with_the_same_key(
     assert len({call.body for call in cloud.calls}) == 1
 
 
-def test_retries_are_bounded(cloud: Service) -> None:
+def test_retries_are_bounded(cloud):
     cloud.behaviour = replies(b"", 429, retry_after="0")
     with pytest.raises(CloudRejected, match="status 429") as caught:
         ask(cloud, max_retries=2)
@@ -134,20 +128,20 @@ def test_retries_are_bounded(cloud: Service) -> None:
 
 
 @pytest.mark.parametrize("after", ["3600", "Wed, 21 Oct 2099 07:28:00 GMT"])
-def test_a_wait_longer_than_the_timeout_is_not_waited(cloud: Service, after: str) -> None:
+def test_a_wait_longer_than_the_timeout_is_not_waited(cloud, after):
     cloud.behaviour = replies(b"", 429, retry_after=after)
     with pytest.raises(CloudRejected, match="says to wait"):
         ask(cloud, timeout_s=2.0)
     assert len(cloud.calls) == 1
 
 
-def test_a_senseless_wait_is_replaced_by_our_own(cloud: Service) -> None:
+def test_a_senseless_wait_is_replaced_by_our_own(cloud):
     refuse = replies(b"", 429, retry_after="soon")
     cloud.behaviour = one_after_another(refuse, replies(answer()))
     assert ask(cloud).attempts == 2
 
 
-def test_a_service_that_is_not_there_is_tried_again_and_costs_nothing() -> None:
+def test_a_service_that_is_not_there_is_tried_again_and_costs_nothing():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     settings = CloudSettings(base_url=f"http://127.0.0.1:{port}/v1", model="m", max_retries=1)
@@ -158,7 +152,7 @@ def test_a_service_that_is_not_there_is_tried_again_and_costs_nothing() -> None:
     assert not caught.value.may_be_billed
 
 
-def test_after_a_call_that_hung_the_next_one_is_answered(cloud: Service) -> None:
+def test_after_a_call_that_hung_the_next_one_is_answered(cloud):
     client = Client(cloud.settings(timeout_s=1.0), None)
     request = client.build(PARAMETERS, "a")
     cloud.behaviour = one_after_another(drip, replies(answer("Here.")))
@@ -167,7 +161,7 @@ def test_after_a_call_that_hung_the_next_one_is_answered(cloud: Service) -> None
     assert client.send(client.build(PARAMETERS, "b")).text == "Here."
 
 
-def test_what_is_shown_is_what_is_sent(cloud: Service) -> None:
+def test_what_is_shown_is_what_is_sent(cloud):
     client = Client(cloud.settings(), "SECRET-KEY")
     request = client.build(PARAMETERS, "k")
     assert cloud.calls == []
@@ -182,8 +176,8 @@ def test_what_is_shown_is_what_is_sent(cloud: Service) -> None:
 
 
 def test_only_needed_headers_go_out_and_no_proxy_sees_what_stays_on_this_machine(
-    cloud: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    cloud, monkeypatch
+):
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
     cloud.behaviour = replies(answer(), set_cookie="who=you")
@@ -201,7 +195,7 @@ def test_only_needed_headers_go_out_and_no_proxy_sees_what_stays_on_this_machine
     assert cloud.calls[2].header("authorization") is None
 
 
-def test_a_redirect_takes_the_key_nowhere(cloud: Service) -> None:
+def test_a_redirect_takes_the_key_nowhere(cloud):
     with service() as elsewhere:
         cloud.behaviour = replies(b"", 308, location=f"{elsewhere.base_url}/chat/completions")
         with pytest.raises(CloudRejected, match="not followed"):
@@ -209,24 +203,24 @@ def test_a_redirect_takes_the_key_nowhere(cloud: Service) -> None:
         assert elsewhere.calls == [] and elsewhere.received == b""
 
 
-def test_an_answer_is_cleaned_of_what_no_store_takes(cloud: Service) -> None:
+def test_an_answer_is_cleaned_of_what_no_store_takes(cloud):
     cloud.behaviour = replies(with_content("a\0b \ud800 c "))
     assert ask(cloud).text == "ab ? c"
 
 
 @pytest.mark.parametrize("usage", [None, [], {"prompt_tokens": -1, "completion_tokens": 10**12}])
-def test_counts_that_cannot_be_are_no_counts(cloud: Service, usage: object) -> None:
+def test_counts_that_cannot_be_are_no_counts(cloud, usage):
     cloud.behaviour = replies(answer(usage=usage))
     reply = ask(cloud)
     assert (reply.prompt_tokens, reply.completion_tokens) == (None, None)
 
 
-def test_an_answer_as_long_as_allowed_is_read(cloud: Service) -> None:
+def test_an_answer_as_long_as_allowed_is_read(cloud):
     text = "x" * (MAX_ANSWER_BYTES - 500)
     cloud.behaviour = replies(answer(text))
     assert ask(cloud).text == text
 
 
-def test_a_request_hides_its_key_when_shown() -> None:
+def test_a_request_hides_its_key_when_shown():
     shown = Request("POST", "http://x", (("Authorization", "Bearer K"),), b"{}").shown()
     assert shown == "POST http://x\nAuthorization: (the key)\n\n{}"

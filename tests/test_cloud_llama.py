@@ -1,10 +1,7 @@
 """The cloud's client and governor against llama-cpp-python's own OpenAI-compatible server."""
 
-from __future__ import annotations
-
 import socket
 import threading
-from collections.abc import Iterator
 
 import pytest
 import uvicorn
@@ -27,7 +24,7 @@ KEY = "sk-of-this-test"
 
 
 @pytest.fixture(scope="module")
-def base_url() -> Iterator[str]:
+def base_url():
     file = find("smollm2-135m-instruct-q4_1")
     if not machine.extra_buffers(file):
         pytest.skip("that server repacks weights, of which llama.cpp as compiled here dies")
@@ -44,9 +41,7 @@ def base_url() -> Iterator[str]:
         thread.join(20)
 
 
-def test_a_real_server_answers_from_what_was_sent(
-    base_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_real_server_answers_from_what_was_sent(base_url, monkeypatch):
     monkeypatch.setenv("EDGEMEM_TEST_KEY", KEY)
     settings = CloudSettings(
         base_url=base_url, model="small", api_key_env="EDGEMEM_TEST_KEY", max_tokens=24
@@ -62,7 +57,7 @@ def test_a_real_server_answers_from_what_was_sent(
         assert 0 < (receipt.completion_tokens or 0) <= 24 < (receipt.prompt_tokens or 0)
 
 
-def test_a_real_server_refuses_a_wrong_key(base_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_real_server_refuses_a_wrong_key(base_url, monkeypatch):
     monkeypatch.setenv("EDGEMEM_TEST_KEY", "sk-another")
     settings = CloudSettings(base_url=base_url, model="small", api_key_env="EDGEMEM_TEST_KEY")
     with quick() as memory, Governor(memory, settings) as governor:

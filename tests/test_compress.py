@@ -1,20 +1,14 @@
 """compress_prompt and `edgemem compress`: what is asked for is what comes."""
 
-from __future__ import annotations
-
 import json
 from contextlib import nullcontext
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
-from clikit import Run
 
 from edgemem import compress_prompt
 from edgemem.compression.compress import (
-    Compressed,
     Scores,
     Span,
     compress,
@@ -25,7 +19,6 @@ from edgemem.compression.compress import (
     sentence_texts,
 )
 from edgemem.errors import InputError
-from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import SCORED_OVERLAP, Engine
 
 CHAT = """[3 March 2024] Ana: I moved from Ghent to Antwerp because of the new job. It rained.
@@ -34,13 +27,13 @@ CHAT = """[3 March 2024] Ana: I moved from Ghent to Antwerp because of the new j
 [14 June 2024] Bo: I finished the blue scarf, it took three weeks."""
 
 
-def flat(text: str) -> Scores:
+def flat(text):
     """Scores that prefer nothing."""
     offsets = estimated_tokens(text)
     return Scores(offsets, np.ones(len(offsets), np.float32), "flat")
 
 
-def compressed(context: str | list[str] = CHAT, **more: Any) -> Compressed:
+def compressed(context=CHAT, **more):
     """Without a model."""
     given = {"tokenizer": estimated_tokens, "scorer": flat, **more}
     if "target_token" not in given:
@@ -49,7 +42,7 @@ def compressed(context: str | list[str] = CHAT, **more: Any) -> Compressed:
 
 
 @pytest.fixture
-def lent(random_llama: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
+def lent(random_llama, monkeypatch):
     """What stands in for the default engine, and stays open when who loaded it closes it."""
     held = nullcontext(random_llama)
     monkeypatch.setattr(Engine, "load", classmethod(lambda *_a, **_k: held))
@@ -65,9 +58,7 @@ def lent(random_llama: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
         ("Why did Ana move?", "because of the new job"),
     ],
 )
-def test_what_answers_the_question_is_kept(
-    engine: Engine, embedder: Embedder, question: str, line: str
-) -> None:
+def test_what_answers_the_question_is_kept(engine, embedder, question, line):
     found = compress_prompt(CHAT, question, rate=0.33, engine=engine, embedder=embedder)
     assert line in found.compressed_prompt
     assert found.compressed_tokens == len(engine.tokenize(found.compressed_prompt))
@@ -75,7 +66,7 @@ def test_what_answers_the_question_is_kept(
     assert found.method == "none" and found.seconds > 0
 
 
-def test_without_models_given_the_default_ones_are_loaded(lent: Engine) -> None:
+def test_without_models_given_the_default_ones_are_loaded(lent):
     given = compress_prompt(CHAT, rate=0.5, engine=lent)
     alone = compress_prompt(CHAT, rate=0.5)
     assert alone.compressed_prompt == given.compressed_prompt != ""
@@ -83,13 +74,13 @@ def test_without_models_given_the_default_ones_are_loaded(lent: Engine) -> None:
 
 
 @pytest.mark.models
-def test_surprising_words_are_worth_more(engine: Engine) -> None:
+def test_surprising_words_are_worth_more(engine):
     scores = self_information(engine, "one two three four five six seven zebra")
     assert scores.values.shape == (len(scores.offsets),)
     assert scores.values[-1] == scores.values[1:].max() > 3 * scores.values[-2]
 
 
-def test_a_text_longer_than_the_window_is_scored_in_windows(random_llama: Engine) -> None:
+def test_a_text_longer_than_the_window_is_scored_in_windows(random_llama):
     text = "".join(map(chr, np.random.default_rng(1).integers(65, 91, 600)))  # a token each
     with Engine.load(random_llama.path, n_ctx=256, n_threads=1) as small:
         found, step = small.text_log_probs(text), small.n_ctx - 1 - SCORED_OVERLAP
@@ -100,7 +91,7 @@ def test_a_text_longer_than_the_window_is_scored_in_windows(random_llama: Engine
         np.testing.assert_allclose(found[first:][new], seen[new], atol=1e-3)
 
 
-def test_what_fits_comes_back_as_it_is() -> None:
+def test_what_fits_comes_back_as_it_is():
     found = compressed(rate=1)
     assert found.compressed_prompt == CHAT and found.spans == (Span(0, 0, len(CHAT)),)
     assert found.ratio == found.rate == 1.0 and found.method == "none"
@@ -108,7 +99,7 @@ def test_what_fits_comes_back_as_it_is() -> None:
     assert compressed("").compressed_prompt == ""
 
 
-def test_the_result_says_what_it_took() -> None:
+def test_the_result_says_what_it_took():
     found = compressed(rate=0.5)
     assert found.origin_tokens == len(estimated_tokens(CHAT))
     assert found.compressed_tokens == len(estimated_tokens(found.compressed_prompt))
@@ -122,7 +113,7 @@ def test_the_result_says_what_it_took() -> None:
     assert json.loads(json.dumps(row))["spans"] == [[s.source, s.start, s.end] for s in found.spans]
 
 
-def test_spans_say_which_characters_of_which_text_were_kept() -> None:
+def test_spans_say_which_characters_of_which_text_were_kept():
     lines = CHAT.split("\n")
     found = compressed(lines, keep=["Jonas plays", "blue scarf"], rate=0.4)
     assert {"Jonas plays", "blue scarf"} <= {
@@ -134,7 +125,7 @@ def test_spans_say_which_characters_of_which_text_were_kept() -> None:
     assert list(found.spans) == sorted(found.spans, key=lambda s: (s.source, s.start))
 
 
-def test_whole_words_are_marked_wherever_they_stand() -> None:
+def test_whole_words_are_marked_wherever_they_stand():
     text = "Al sat. Ann met Al. Alma sang a song of old. Bo and Al left at nine."
     found = compressed(text, keep=["Al"], target_token=10)
     assert found.compressed_prompt.split().count("Al") + found.compressed_prompt.count("Al.") == 3
@@ -158,7 +149,7 @@ def test_whole_words_are_marked_wherever_they_stand() -> None:
         ({"keep": [CHAT]}, "what is to be kept takes 118 tokens, and the budget is 59; give a lar"),
     ],
 )
-def test_a_bad_request_is_refused_with_the_way_out(more: dict[str, Any], message: str) -> None:
+def test_a_bad_request_is_refused_with_the_way_out(more, message):
     with pytest.raises(InputError) as caught:
         compressed(**more)
     assert message in str(caught.value)
@@ -167,7 +158,7 @@ def test_a_bad_request_is_refused_with_the_way_out(more: dict[str, Any], message
 # -- relevance -----------------------------------------------------------------------------------
 
 
-def test_sentences_and_speakers_are_told_apart() -> None:
+def test_sentences_and_speakers_are_told_apart():
     bodies, speakers = sentence_texts(lay_out(CHAT))
     assert speakers == ["Ana:", "Bo:", "Ana:", "Bo:"]
     assert bodies[1] == "It rained." and bodies[2] == "I drink green tea now." and len(bodies) == 7
@@ -175,18 +166,18 @@ def test_sentences_and_speakers_are_told_apart() -> None:
     assert sentence_texts(lay_out("Ana:")) == ([""], ["Ana:"])
 
 
-def embedder_of(*cosines: float) -> Any:
+def embedder_of(*cosines):
     """An embedder that finds the sentences of a text as near to the question as is said."""
     vectors = np.array([[1.0], *([cosine] for cosine in cosines)], np.float32)
     return SimpleNamespace(embed=lambda texts: vectors if cosines else np.ones((len(texts), 1)))
 
 
-def test_words_alone_find_the_sentence() -> None:
+def test_words_alone_find_the_sentence():
     found = relevance(lay_out(CHAT), "Which instrument does Jonas play?", embedder_of())
     assert found.argmax() == 4 and found[5] > found[0]  # its neighbour in the turn is next
 
 
-def test_the_nearest_sentence_of_a_turn_counts_for_the_others() -> None:
+def test_the_nearest_sentence_of_a_turn_counts_for_the_others():
     cosines = np.array([0.1, 0.9, 0.2, 0.3, 0.5, 0.4, 0.6], np.float32)
     layout = lay_out(CHAT)
     found, before = (relevance(layout, "??", embedder_of(*c)) for c in (cosines, cosines * 0))
@@ -194,7 +185,7 @@ def test_the_nearest_sentence_of_a_turn_counts_for_the_others() -> None:
     np.testing.assert_allclose(found - before, 1.5 * cosines + 0.5 * of_turns, rtol=1e-5)
 
 
-def test_of_two_sentences_as_near_the_one_that_tells_more_comes_first() -> None:
+def test_of_two_sentences_as_near_the_one_that_tells_more_comes_first():
     layout = lay_out("Ana: Tea, yes! Is it tea? I drink green tea from Kyoto now.")
     yes, asks, tells = relevance(layout, "What tea does Ana drink?", embedder_of()).tolist()
     assert tells > yes > asks
@@ -204,7 +195,7 @@ def test_of_two_sentences_as_near_the_one_that_tells_more_comes_first() -> None:
 
 
 @pytest.mark.models
-def test_the_command_shortens_a_file(home: Path, lent: Engine, run: Run, tmp_path: Path) -> None:
+def test_the_command_shortens_a_file(home, lent, run, tmp_path):
     file = tmp_path / "chat.txt"
     file.write_text(CHAT)
     question = "Which instrument does Jonas play?"
@@ -219,14 +210,14 @@ def test_the_command_shortens_a_file(home: Path, lent: Engine, run: Run, tmp_pat
 
 
 @pytest.mark.models
-def test_the_command_needs_no_language_model_for_a_question(home: Path, run: Run) -> None:
+def test_the_command_needs_no_language_model_for_a_question(home, run):
     question = "Which instrument does Jonas play?"
     result = run("compress", "--question", question, "--tokenizer", "estimate", input=CHAT)
     assert "plays the trumpet" in result.stdout
 
 
 @pytest.mark.models
-def test_the_command_shows_what_was_dropped(home: Path, lent: Engine, run: Run) -> None:
+def test_the_command_shows_what_was_dropped(home, lent, run):
     result = run("compress", "--show", "--keep", "green tea", "--tokenizer", "estimate", input=CHAT)
     assert "".join(result.stdout.split()) == "".join(
         CHAT.split()
@@ -234,7 +225,7 @@ def test_the_command_shows_what_was_dropped(home: Path, lent: Engine, run: Run) 
     assert f"of {len(estimated_tokens(CHAT))} (" in result.stderr
 
 
-def test_what_is_dropped_is_struck_through(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_what_is_dropped_is_struck_through(monkeypatch, capsys):
     from edgemem.cli.tools import print_struck
 
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -251,7 +242,5 @@ def test_what_is_dropped_is_struck_through(monkeypatch: pytest.MonkeyPatch, caps
         (("--tokenizer", "none.json"), "There is no tokenizer file none.json.", 1),
     ],
 )
-def test_the_command_refuses_before_it_loads_a_model(
-    home: Path, run: Run, args: tuple[str, ...], message: str, code: int
-) -> None:
+def test_the_command_refuses_before_it_loads_a_model(home, run, args, message, code):
     assert message in run("compress", *args, input="tea", code=code).stderr

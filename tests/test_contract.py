@@ -1,14 +1,11 @@
 """The walls, the names, and that README and --help say what the program does."""
 
-from __future__ import annotations
-
 import ast
 import os
 import pydoc
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -77,12 +74,12 @@ WALLS = {
 
 
 @cache
-def imported(file: Path) -> tuple[str, ...]:
+def imported(file):
     """Every module that a file imports, wherever in it, dotted."""
     return tuple(_imported(file))
 
 
-def _imported(file: Path) -> Iterator[str]:
+def _imported(file):
     tree = ast.parse(file.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -101,7 +98,7 @@ def _imported(file: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("wanted", WALLS)
-def test_only_its_owner_imports_a_dependency(wanted: str) -> None:
+def test_only_its_owner_imports_a_dependency(wanted):
     owners = WALLS[wanted]
     found = {
         name
@@ -122,7 +119,7 @@ ROOMS = {
 BASE = {"budget", "cachefile", "config", "errors", "inputs", "results", "vault"}
 
 
-def room_of(module: str) -> str:
+def room_of(module):
     """The room of a dotted module of edgemem, or of a name in one."""
     first = module.split(".")[1] if "." in module else ""
     if first in BASE or first in ("", "__version__"):
@@ -132,7 +129,7 @@ def room_of(module: str) -> str:
     return first if first in ROOMS else "memory"
 
 
-def imported_at_run_time(file: Path) -> Iterator[str]:
+def imported_at_run_time(file):
     """The modules of edgemem that a file imports, early or late, but not for types alone."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
@@ -148,13 +145,13 @@ def imported_at_run_time(file: Path) -> Iterator[str]:
             yield from (a.name for a in node.names if a.name.split(".")[0] == "edgemem")
 
 
-def dotted(name: str) -> str:
+def dotted(name):
     inner = name.removesuffix(".py").removesuffix("__init__").rstrip("/").replace("/", ".")
     return f"edgemem.{inner}".rstrip(".")
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n not in ("__init__.py", "__main__.py")])
-def test_a_room_imports_only_what_the_architecture_lets_it(name: str) -> None:
+def test_a_room_imports_only_what_the_architecture_lets_it(name):
     room = room_of(dotted(name))
     strangers = {
         module
@@ -164,7 +161,7 @@ def test_a_room_imports_only_what_the_architecture_lets_it(name: str) -> None:
     assert strangers == set(), f"{name} is of {room}"
 
 
-def test_no_two_files_import_each_other() -> None:
+def test_no_two_files_import_each_other():
     imports = {dotted(name): {*imported_at_run_time(PACKAGE / name)} for name in NAMES}
     while free := [m for m, wanted in imports.items() if not wanted & imports.keys() - {m}]:
         for module in free:
@@ -173,14 +170,14 @@ def test_no_two_files_import_each_other() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_file_is_too_long_and_each_says_what_it_knows(name: str) -> None:
+def test_no_file_is_too_long_and_each_says_what_it_knows(name):
     text = (PACKAGE / name).read_text(encoding="utf-8")
     assert text.count("\n") <= MAX_LINES, f"{name} has {text.count(chr(10))} lines: split it"
     assert ast.get_docstring(ast.parse(text)), f"{name} has no docstring"
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "__main__.py"])
-def test_every_module_says_what_is_public_and_has_it(name: str) -> None:
+def test_every_module_says_what_is_public_and_has_it(name):
     tree = ast.parse((PACKAGE / name).read_text(encoding="utf-8"))
     defined = [n for n in tree.body if not isinstance(n, ast.Expr | ast.Import | ast.ImportFrom)]
     module = import_module(dotted(name))
@@ -191,7 +188,7 @@ def test_every_module_says_what_is_public_and_has_it(name: str) -> None:
     assert [n for n in module.__all__ if not hasattr(module, n)] == []
 
 
-def test_the_tree_of_errors_is_the_one_that_is_drawn() -> None:
+def test_the_tree_of_errors_is_the_one_that_is_drawn():
     drawn: dict[str, str] = {}
     parent = "EdgememError"
     assert f"\n    {parent}\n" in str(errors.__doc__)
@@ -218,7 +215,7 @@ def test_the_tree_of_errors_is_the_one_that_is_drawn() -> None:
 # -- what importing does ---------------------------------------------------------------------
 
 
-def python(code: str, **environment: str) -> str:
+def python(code, **environment):
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent), **environment}
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=120
@@ -227,7 +224,7 @@ def python(code: str, **environment: str) -> str:
     return done.stdout
 
 
-def test_importing_edgemem_loads_no_model_library() -> None:
+def test_importing_edgemem_loads_no_model_library():
     heavy = "llama_cpp onnxruntime hnswlib tokenizers httpx2 torch transformers click rich"
     heavy = [*heavy.split(), "starlette", "uvicorn", "mcp", "prompt_toolkit", "PIL"]
     # Nor does what the names of `edgemem` stand for, until a model is wanted.
@@ -236,7 +233,7 @@ def test_importing_edgemem_loads_no_model_library() -> None:
     assert python(first + code.format("from edgemem import *", heavy)) == "[]\n[]\n"
 
 
-def test_every_name_of_edgemem_is_there_and_no_other() -> None:
+def test_every_name_of_edgemem_is_there_and_no_other():
     for name in edgemem.__all__:
         assert getattr(edgemem, name) is not None
         assert name in dir(edgemem)
@@ -261,7 +258,7 @@ with Memory(sys.argv[1] if len(sys.argv) > 1 else ":memory:") as memory:
 
 
 @pytest.mark.models
-def test_nothing_asks_for_the_network_and_no_library_reports_to_its_maker(tmp_path: Path) -> None:
+def test_nothing_asks_for_the_network_and_no_library_reports_to_its_maker(tmp_path):
     """One that does keeps an id of the device and what is to be sent in the user's folders."""
     home = {"HOME": str(tmp_path / "home"), "XDG_CACHE_HOME": str(tmp_path / "home")}
     tested = {"CI": "", "ORT_RUNNING_UNIT_TESTS": ""}  # where they are set, reports are off
@@ -272,14 +269,12 @@ def test_nothing_asks_for_the_network_and_no_library_reports_to_its_maker(tmp_pa
 # -- README and --help -----------------------------------------------------------------------
 
 
-def readme() -> str:
+def readme():
     return README.read_text(encoding="utf-8")
 
 
 @pytest.mark.models
-def test_the_readmes_python_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_readmes_python_runs(tmp_path, monkeypatch, capsys):
     """All ```python blocks, in order, as one program in an empty folder; it answers rightly."""
     blocks = re.findall(r"^```python\n(.*?)^```", readme(), re.M | re.S)
     assert blocks
@@ -294,7 +289,7 @@ def test_the_readmes_python_runs(
 HELP = re.compile(r"^<!-- help: edgemem *(.*?) *-->\n+```\w*\n(.*?)^```", re.M | re.S)
 
 
-def test_the_readmes_help_is_the_programs() -> None:
+def test_the_readmes_help_is_the_programs():
     """A block below `<!-- help: edgemem COMMAND -->` is what `edgemem COMMAND --help` prints."""
     from edgemem.cli import cli
 
@@ -312,13 +307,13 @@ def test_the_readmes_help_is_the_programs() -> None:
 REFERENCE = (PACKAGE.parent / "REFERENCE.md").read_text(encoding="utf-8")
 
 
-def table(head: str) -> list[list[str]]:
+def table(head):
     """The rows of REFERENCE's table that has this head, without the last column and the quotes."""
     rows = REFERENCE.split(f"| {head} |", 1)[1].split("\n\n")[0].splitlines()[2:]
     return [[cell.strip(" `") for cell in row.split("|")[1:-1]] for row in rows]
 
 
-def test_the_reference_has_every_setting_as_it_is() -> None:
+def test_the_reference_has_every_setting_as_it_is():
     now = config.Settings(db=Path("memory.db")).to_dict()
     told = {key: (values, default) for key, values, default, _ in table("setting | allowed")}
     assert list(told) == list(now)
@@ -327,7 +322,7 @@ def test_the_reference_has_every_setting_as_it_is() -> None:
         assert told[key] == (config.allowed(key), shown), key
 
 
-def test_the_reference_has_every_variable_that_is_read() -> None:
+def test_the_reference_has_every_variable_that_is_read():
     assert tuple(name for name, _ in table("variable")) == config.VARIABLES
     named = {
         name
@@ -337,7 +332,7 @@ def test_the_reference_has_every_variable_that_is_read() -> None:
     assert named <= {*config.VARIABLES, *map(config.variable, config.Settings(db=Path()).to_dict())}
 
 
-def test_the_reference_has_every_error_as_its_docstring_tells_it() -> None:
+def test_the_reference_has_every_error_as_its_docstring_tells_it():
     told = {name: (base, about) for name, base, about in table("class | is a")}
     assert told == {
         name: (

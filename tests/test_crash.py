@@ -4,8 +4,6 @@ SIGKILL stands for the crash of a process. That a commit also survives the loss 
 synchronous=FULL, which no test here can show. EDGEMEM_KILLS sets how many writers are killed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -13,7 +11,6 @@ import signal
 import sqlite3
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,7 +25,6 @@ from edgemem.store.erasures import erasures, verify
 
 KILLS = int(os.environ.get("EDGEMEM_KILLS", "15"))
 
-Start = Callable[..., Iterator[str]]
 
 # Runs one script after another, each in a process of its own that has nothing left to import.
 FORKS = """
@@ -50,13 +46,13 @@ for line in sys.stdin:
 
 
 @pytest.fixture(scope="module")
-def start() -> Iterator[Start]:
+def start():
     """Starts a script with arguments; gives its process id, then its lines until it is killed."""
     forks = child(FORKS)
     assert forks.stdin is not None and forks.stdout is not None
     ask, told = forks.stdin, forks.stdout
 
-    def started(script: str, *arguments: str | Path) -> Iterator[str]:
+    def started(script, *arguments):
         home = os.environ.get("EDGEMEM_HOME", "")
         ask.write(json.dumps([script, [str(each) for each in arguments], home]) + "\n")
         ask.flush()
@@ -97,7 +93,7 @@ while True:
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 
 
-def written(store: Store, n: str) -> None:
+def written(store, n):
     """All of one transaction is there."""
     assert list(store.turns([f"turn{n}"])) == [f"turn{n}"]
     fact = store.get([f"fact{n}"])[f"fact{n}"]
@@ -109,7 +105,7 @@ def written(store: Store, n: str) -> None:
 
 
 @pytest.fixture(params=["plain", "vault"])
-def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def path(request, tmp_path, monkeypatch):
     """The place of a new store; of a vault, this process and its children find the key."""
     monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path / "home"))
     file = tmp_path / "a.db"
@@ -118,7 +114,7 @@ def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     return file
 
 
-def test_killed_writers_lose_nothing_acknowledged(path: Path, start: Start) -> None:
+def test_killed_writers_lose_nothing_acknowledged(path, start):
     choose = random.Random(os.urandom(8))
     acknowledged: list[str] = []
     kills = KILLS // 3 if vault.is_vault(path) else KILLS
@@ -161,7 +157,7 @@ signal.pause()
 """
 
 
-def test_an_opening_that_is_killed_leaves_a_file_that_opens(tmp_path: Path, start: Start) -> None:
+def test_an_opening_that_is_killed_leaves_a_file_that_opens(tmp_path, start):
     choose = random.Random(os.urandom(8))
     for i in range(max(3, KILLS // 3)):
         path = tmp_path / f"{i}.db"
@@ -194,9 +190,7 @@ store.erase(["secret"])
     "statement", ["INSERT INTO memories_fts (memories_fts) VALUES ('rebuild')", "VACUUM",
                   "PRAGMA wal_checkpoint", "DELETE FROM meta"]
 )  # fmt: skip
-def test_an_erase_that_is_killed_is_finished_by_the_next_open(
-    path: Path, statement: str, start: Start
-) -> None:
+def test_an_erase_that_is_killed_is_finished_by_the_next_open(path, statement, start):
     with Store.open(path) as store:
         add(store, memory("secret", "xyzzyplugh " * 400), memory("kept"))
     assert len(list(start(DIES_WHILE_SCRUBBING, path, statement))) == 1  # it was killed
@@ -217,7 +211,7 @@ with Store.open(sys.argv[1]) as store:
 """
 
 
-def test_an_export_that_is_killed_is_named_and_goes_with_an_erase(path: Path, start: Start) -> None:
+def test_an_export_that_is_killed_is_named_and_goes_with_an_erase(path, start):
     with Store.open(path) as store:
         add(store, memory("secret", "xyzzyplugh"), memory("kept"))
         assert len(list(start(DIES_WHILE_EXPORTING, path, path.with_name("out.jsonl")))) == 1
@@ -229,9 +223,7 @@ def test_an_export_that_is_killed_is_named_and_goes_with_an_erase(path: Path, st
         assert not left.exists() and b"xyzzy" not in bytes_beside(path)
 
 
-def test_an_export_removes_what_a_killed_one_has_left_under_its_name(
-    tmp_path: Path, start: Start
-) -> None:
+def test_an_export_removes_what_a_killed_one_has_left_under_its_name(tmp_path, start):
     path, out = tmp_path / "a.db", tmp_path / "elsewhere" / "out.jsonl"
     out.parent.mkdir()
     with Store.open(path) as store:
@@ -243,8 +235,8 @@ def test_an_export_removes_what_a_killed_one_has_left_under_its_name(
 
 
 def test_an_export_and_an_erase_remove_no_file_of_the_user_or_of_another_program(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     """An export had removed `.NAME.*.tmp`, and a folder had kept an erase from its end."""
     out = tmp_path / "out.jsonl"
     ends = ("mine.tmp", "k3Jq.tmp", "x_123456.tmp", "mine.edgemem.tmp", "K3JQ_123.edgemem.tmp")
@@ -263,8 +255,8 @@ def test_an_export_and_an_erase_remove_no_file_of_the_user_or_of_another_program
 
 
 def test_what_an_earlier_version_left_of_an_export_is_found_after_an_erase(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     left = tmp_path / ".out.jsonl.x_123456.tmp"
     with Store.open(tmp_path / "a.db") as store:
         add(store, memory("told first", "xyzzyplugh"))
@@ -275,7 +267,7 @@ def test_what_an_earlier_version_left_of_an_export_is_found_after_an_erase(
         assert problem == f"{left.name} has the id of something that was erased among its bytes"
 
 
-def test_an_export_under_way_is_not_taken_for_a_killed_one(tmp_path: Path) -> None:
+def test_an_export_under_way_is_not_taken_for_a_killed_one(tmp_path):
     out = tmp_path / "out.jsonl"
     with Store.open(tmp_path / "a.db") as store:
         add(store, memory("a"))
@@ -286,7 +278,7 @@ def test_an_export_under_way_is_not_taken_for_a_killed_one(tmp_path: Path) -> No
         assert out.read_text() == "other"
 
 
-def test_a_torn_write_ahead_log_loses_only_what_was_torn(tmp_path: Path) -> None:
+def test_a_torn_write_ahead_log_loses_only_what_was_torn(tmp_path):
     path, copy = tmp_path / "a.db", tmp_path / "copy.db"
     with Store.open(path) as store:
         store._writer.execute("PRAGMA wal_autocheckpoint = 0")

@@ -25,7 +25,7 @@ from edgemem.language import (
 MONDAY = "2023-05-08T13:56:00.000+00:00"
 
 
-def on(day: str) -> str:
+def on(day):
     return f"{day}T10:00:00.000+00:00"
 
 
@@ -274,7 +274,7 @@ def test_weekdays_and_coming_days_are_dates_too(said, expected):
         ("it's monday now", "it's monday now"),  # as it was said
     ],
 )  # fmt: skip
-def test_a_correction_tells_the_day_that_holds(said: str, expected: str) -> None:
+def test_a_correction_tells_the_day_that_holds(said, expected):
     assert absolute(said, on("2026-03-02"))[0] == expected
 
 
@@ -573,7 +573,7 @@ def test_writing_out_what_is_written_out_changes_nothing(text, day):
         ("", None),
     ],
 )
-def test_the_day_that_a_question_asks_of(question: str, day: str | None) -> None:
+def test_the_day_that_a_question_asks_of(question, day):
     assert asked_day(question, "2024-05-08T10:00:00+00:00") == day
     assert asks_of_a_day(question) or day is None
 
@@ -598,7 +598,7 @@ def test_a_question_that_names_a_past_year_needs_no_verb_in_the_past():
         ("192.168.1.2024", "192.168.1.2024"),
     ],
 )
-def test_a_day_in_numbers_is_spelled_where_it_is_clear(text: str, spelled: str) -> None:
+def test_a_day_in_numbers_is_spelled_where_it_is_clear(text, spelled):
     assert spelled_days(text) == spelled
 
 
@@ -618,9 +618,7 @@ def test_a_day_in_numbers_is_spelled_where_it_is_clear(text: str, spelled: str) 
         ("How many Arabic words does she know?", "seven", "seven"),
     ],
 )
-def test_an_answer_is_put_in_the_form_that_was_asked_for(
-    question: str, answer: str, formed: str
-) -> None:
+def test_an_answer_is_put_in_the_form_that_was_asked_for(question, answer, formed):
     assert in_asked_form(answer, question) == formed
 
 
@@ -636,7 +634,7 @@ def test_an_answer_is_put_in_the_form_that_was_asked_for(
         ("Friday", False),
     ],
 )
-def test_a_weekday_is_checked_against_its_date(text: str, wrong: bool) -> None:
+def test_a_weekday_is_checked_against_its_date(text, wrong):
     assert wrong_weekday(text) is wrong
 
 
@@ -652,7 +650,7 @@ def test_a_weekday_is_checked_against_its_date(text: str, wrong: bool) -> None:
         ("How many days was I in Rome?", None),
     ],
 )
-def test_a_question_for_how_long_it_is_until_a_day_asks_for_that_day(question, for_day) -> None:
+def test_a_question_for_how_long_it_is_until_a_day_asks_for_that_day(question, for_day):
     assert counts_down(question) == for_day
 
 
@@ -678,12 +676,12 @@ def test_a_question_for_how_long_it_is_until_a_day_asks_for_that_day(question, f
         ("days left to the build?", "10 May 2026", "2 days, 10 May 2026"),
     ],
 )
-def test_days_are_counted_up_to_a_coming_one(question, answer, told) -> None:
+def test_days_are_counted_up_to_a_coming_one(question, answer, told):
     assert counted_down(answer, question, on("2026-05-08")) == told
 
 
 @given(st.text("0123456789/-. x", max_size=40))
-def test_spelling_days_never_fails(text: str) -> None:
+def test_spelling_days_never_fails(text):
     assert spelled_days(spelled_days(text)) == spelled_days(text)
 
 
@@ -714,5 +712,5 @@ def test_spelling_days_never_fails(text: str) -> None:
         ("Ana lives in Rome.", None),
     ],
 )
-def test_since_when_a_fact_holds(fact: str, day: str | None) -> None:
+def test_since_when_a_fact_holds(fact, day):
     assert held_since(fact, "Oslo", "2024-05-08T10:00:00+00:00") == day

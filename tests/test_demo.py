@@ -1,27 +1,20 @@
 """`edgemem demo`: what counts as a right answer, and answers from a new process."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from clikit import Run
 from fake_engine import FakeEngine
 from memorykit import BagOfWords
 
 import edgemem
-from edgemem.chat import Chat, Reply
+from edgemem.chat import Chat
 from edgemem.cli import demo
 from edgemem.memory import Memory
 from edgemem.results import to_utc
 from edgemem.runtime.embedder import Embedder
-
-StandIn = Callable[[FakeEngine], None]
 
 
 @pytest.mark.parametrize(
@@ -35,13 +28,11 @@ StandIn = Callable[[FakeEngine], None]
         ("", ["a"], False),
     ],
 )
-def test_an_answer_is_right_if_it_contains_an_expected_one(
-    answer: str, expected: list[str], right: bool
-) -> None:
+def test_an_answer_is_right_if_it_contains_an_expected_one(answer, expected, right):
     assert demo.is_right(answer, expected) is right
 
 
-def talk(home: Path, *answers: list[str]) -> Path:
+def talk(home, *answers):
     """A conversation of two messages, and the same question with each of these answers."""
     messages = [
         {"role": "user", "content": "My cat is called Tom."},
@@ -73,9 +64,7 @@ main()
 
 
 @pytest.mark.models
-def test_the_demo_plays_and_answers_from_a_new_process(
-    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch, stand_in: StandIn
-) -> None:
+def test_the_demo_plays_and_answers_from_a_new_process(run, home, monkeypatch, stand_in):
     file = talk(home, ["Tom"], ["Otto", "Ida"])
     stand_in(FakeEngine(pieces=("Tom",), facts={"My cat is called Tom.": "{}'s cat is called Tom"}))
     monkeypatch.setattr(Embedder, "load", classmethod(lambda *_a, **_k: BagOfWords()))
@@ -108,13 +97,11 @@ def test_the_demo_plays_and_answers_from_a_new_process(
 
 
 @pytest.mark.models
-def test_questions_are_asked_on_the_conversations_date(
-    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch, stand_in: StandIn
-) -> None:
+def test_questions_are_asked_on_the_conversations_date(run, home, monkeypatch, stand_in):
     stand_in(FakeEngine())
     send, asked = Chat.send, []
 
-    def noted(self: Chat, text: str, **more: Any) -> Reply:
+    def noted(self, text, **more):
         asked.append((text, to_utc(more["timestamp"]), more["remember"]))
         return send(self, text, **more)
 
@@ -125,9 +112,7 @@ def test_questions_are_asked_on_the_conversations_date(
 
 
 @pytest.mark.models
-def test_a_demo_whose_second_process_fails_says_so(
-    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch, stand_in: StandIn
-) -> None:
+def test_a_demo_whose_second_process_fails_says_so(run, home, monkeypatch, stand_in):
     stand_in(FakeEngine())
     monkeypatch.setattr(demo.sys, "executable", "false")
     assert "The process that answers ended with code 1" in run("demo", code=1).stderr

@@ -1,20 +1,15 @@
 """Erase: afterwards no byte of it is left in any of the store's files."""
 
-from __future__ import annotations
-
 import random
 import time
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
-import numpy as np
 import pytest
 from storekit import ADA, T0, T1, add, child, finished, indexed, memory, turn, unit
 
 from edgemem.errors import StoreLocked
 from edgemem.results import Scope
-from edgemem.store import NewMemory, Store, database, schema
+from edgemem.store import Store, database, schema
 
 MARK = "Quetzalcoatlus"
 PORTER = "quetzalcoatlu"  # what the full-text index makes of it
@@ -22,12 +17,12 @@ DIM = 64
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+def store(tmp_path):
     with Store.open(tmp_path / "a.db") as opened:
         yield opened
 
 
-def traces(store: Store, *needles: bytes) -> dict[str, list[bytes]]:
+def traces(store, *needles):
     """The needles that a byte-wise look finds, by file: the store's own and every one beside it."""
     assert store.path is not None
     found: dict[str, list[bytes]] = {}
@@ -39,7 +34,7 @@ def traces(store: Store, *needles: bytes) -> dict[str, list[bytes]]:
     return found
 
 
-def needles(vectors: np.ndarray) -> list[bytes]:
+def needles(vectors):
     """The text, its stem, the ids, and each vector's first, middle and last 16 bytes."""
     out = [MARK.encode(), PORTER.encode(), b"secret-"]
     for row in vectors:
@@ -48,10 +43,10 @@ def needles(vectors: np.ndarray) -> list[bytes]:
     return out
 
 
-def fill(store: Store, vectors: np.ndarray) -> None:
+def fill(store, vectors):
     """A secret among much else, in every table and every state a row can be in."""
 
-    def of(drink: str, i: int) -> NewMemory:
+    def of(drink, i):
         sources = (f"t{i}",) if drink == "tea" else ()
         text, vectors = f"{drink} {i} " * 60, unit(1000 + i, dim=DIM)
         return memory(f"m{i}", text, sources=sources, vectors=vectors)
@@ -78,7 +73,7 @@ def fill(store: Store, vectors: np.ndarray) -> None:
     add(store, *(of("coffee", i) for i in range(30, 60)))
 
 
-def test_no_byte_of_an_erased_memory_is_left_in_any_file(store: Store) -> None:
+def test_no_byte_of_an_erased_memory_is_left_in_any_file(store):
     vectors = unit(7, count=5, dim=DIM)
     fill(store, vectors)
     before = traces(store, *needles(vectors))
@@ -102,9 +97,7 @@ def test_no_byte_of_an_erased_memory_is_left_in_any_file(store: Store) -> None:
     assert traces(store, *needles(vectors)) == {}
 
 
-def test_backup_copies_beside_the_file_go_too(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_backup_copies_beside_the_file_go_too(store, monkeypatch):
     path = store.path
     assert path is not None
     vectors = unit(7, count=5, dim=DIM)
@@ -122,7 +115,7 @@ def test_backup_copies_beside_the_file_go_too(
     assert neighbour.read_bytes() == b"another store's"
 
 
-def test_a_reset_leaves_no_byte_and_uses_no_number_again(store: Store) -> None:
+def test_a_reset_leaves_no_byte_and_uses_no_number_again(store):
     vectors = unit(7, count=5, dim=DIM)
     fill(store, vectors)
     with store.transaction() as tx:
@@ -145,7 +138,7 @@ def test_a_reset_leaves_no_byte_and_uses_no_number_again(store: Store) -> None:
     assert store.check() == []
 
 
-def test_ids_that_are_not_there_are_passed_over(store: Store) -> None:
+def test_ids_that_are_not_there_are_passed_over(store):
     add(store, memory("m1"))
     generation = store.generation()
     assert store.erase(["nobody", ""]) == []
@@ -154,7 +147,7 @@ def test_ids_that_are_not_there_are_passed_over(store: Store) -> None:
     assert store.erase(["nobody", "m1"]) == ["m1"]
 
 
-def test_memories_without_sources_and_pending_work_by_memory_id(store: Store) -> None:
+def test_memories_without_sources_and_pending_work_by_memory_id(store):
     add(store, memory("m1"), memory("m10"))
     with store.transaction() as tx:
         tx.add_pending("embed", {"memory": "m1"}, ADA)
@@ -164,14 +157,14 @@ def test_memories_without_sources_and_pending_work_by_memory_id(store: Store) ->
     assert [p.payload for p in store.pending()] == [{"memory": "m10"}]
 
 
-def ids(store: Store) -> tuple[set[str], set[str]]:
+def ids(store):
     """All turns and all memories that are in the store, deleted ones too."""
     rows = list(store.export_rows())
     turns, memories = ({r["id"] for r in rows if r["type"] == type} for type in ("turn", "memory"))
     return turns, memories
 
 
-def test_the_extent_of_an_erase_is_all_that_is_gone_after_it(store: Store) -> None:
+def test_the_extent_of_an_erase_is_all_that_is_gone_after_it(store):
     fill(store, unit(7, count=5, dim=DIM))
     add(store, turn("asked", f"Is it a {MARK}?"), turn("answered", "Yes.", role="assistant"))
     add(store, turn("bo's", "Hello", scope=Scope(user_id="bo")))
@@ -196,7 +189,7 @@ sys.stdin.read()
 """
 
 
-def test_a_reader_that_stays_makes_it_wait_and_the_next_open_cleans_up(tmp_path: Path) -> None:
+def test_a_reader_that_stays_makes_it_wait_and_the_next_open_cleans_up(tmp_path):
     path = tmp_path / "a.db"
     with Store.open(path, busy_timeout_s=0.1) as store:
         add(store, memory("m1", MARK), memory("m2"))
@@ -218,7 +211,7 @@ def test_a_reader_that_stays_makes_it_wait_and_the_next_open_cleans_up(tmp_path:
         assert traces(store, MARK.encode(), PORTER.encode()) == {}
 
 
-def test_closing_waits_for_no_reader(tmp_path: Path) -> None:
+def test_closing_waits_for_no_reader(tmp_path):
     store = Store.open(tmp_path / "a.db", busy_timeout_s=60)
     add(store, memory("m1"))
     with store.transaction() as tx:
@@ -232,12 +225,10 @@ def test_closing_waits_for_no_reader(tmp_path: Path) -> None:
         assert time.monotonic() - began < 30
 
 
-def test_closing_does_not_repeat_a_scrub_that_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_closing_does_not_repeat_a_scrub_that_failed(tmp_path, monkeypatch):
     tried: list[float] = []
 
-    def refused(connection: object, path: Path, timeout_s: float) -> None:
+    def refused(connection, path, timeout_s):
         tried.append(timeout_s)
         raise StoreLocked("another process is reading the store")
 
@@ -250,7 +241,7 @@ def test_closing_does_not_repeat_a_scrub_that_failed(
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_random_histories_leave_no_trace(tmp_path: Path, seed: int) -> None:
+def test_random_histories_leave_no_trace(tmp_path, seed):
     """Whatever happened to the pages before: updates, deletions and growth around the secret."""
     choose = random.Random(seed)
     secret = "".join(choose.choices("bcdfghjklmnp", k=14))
@@ -277,7 +268,7 @@ def test_random_histories_leave_no_trace(tmp_path: Path, seed: int) -> None:
         assert store.check() == []
 
 
-def test_turns_that_no_memory_cites_go_with_what_they_may_quote() -> None:
+def test_turns_that_no_memory_cites_go_with_what_they_may_quote():
     one, two = Scope(run_id="one"), Scope(run_id="two")
     helper, hers = Scope(agent_id="x"), Scope(user_id="ana", agent_id="x")
     with Store.open(":memory:") as store:

@@ -1,17 +1,13 @@
 """Receipts of erasing: what they tell, that tampering shows, that `verify` finds what is left."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from clikit import Run
 from memorykit import bytes_beside, quick
 from storekit import add, memory, raw, turn
 
@@ -23,12 +19,12 @@ from edgemem.sync import sync
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+def store(tmp_path):
     with Store.open(tmp_path / "a.db") as opened:
         yield opened
 
 
-def fill(store: Store, count: int = 5) -> list[str]:
+def fill(store, count=5):
     """Facts with ids as edgemem makes them, each from a turn; the ids of the facts."""
     ids, turns = ([str(uuid.uuid4()) for _ in range(count)] for _ in "ab")
     add(store, *map(turn, turns))
@@ -36,7 +32,7 @@ def fill(store: Store, count: int = 5) -> list[str]:
     return ids
 
 
-def test_an_erase_of_turns_that_no_memory_cites_has_its_receipt() -> None:
+def test_an_erase_of_turns_that_no_memory_cites_has_its_receipt():
     with quick() as memory:
         memory.add({"role": "system", "content": "Be brief."}, user_id="ana")
         gone = memory.erase_all(user_id="ana")
@@ -47,7 +43,7 @@ def test_an_erase_of_turns_that_no_memory_cites_has_its_receipt() -> None:
 
 
 @pytest.fixture(scope="module")
-def thrice(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def thrice(tmp_path_factory):
     """A store from which was erased three times."""
     path = tmp_path_factory.mktemp("thrice") / "a.db"
     with Store.open(path) as store:
@@ -57,7 +53,7 @@ def thrice(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_an_erase_leaves_a_receipt_without_text_and_ids(store: Store) -> None:
+def test_an_erase_leaves_a_receipt_without_text_and_ids(store):
     ids = fill(store)
     store.erase(ids[:1])
     store.erase(ids[1:3])
@@ -69,7 +65,7 @@ def test_an_erase_leaves_a_receipt_without_text_and_ids(store: Store) -> None:
     gone = {name for name, count in second.rows.items() if count}
     assert gone == {"memories", "memory_sources", "turns", "vectors", "history"}
     assert set(second.rows) > gone  # those that were looked through, too
-    assert not any(id.encode() in bytes_beside(store.path) for id in ids[:3])  # type: ignore[arg-type]
+    assert not any(id.encode() in bytes_beside(store.path) for id in ids[:3])
     found = verify(store)
     assert (found["receipts"], found["ids"], found["problems"]) == (2, 6, [])
     assert {"memories", "receipts", "the file"} < set(found["looked_in"])
@@ -89,17 +85,15 @@ def test_an_erase_leaves_a_receipt_without_text_and_ids(store: Store) -> None:
         ("DELETE FROM erasures", "the last receipts, up to number 3"),
     ],
 )  # fmt: skip
-def test_a_receipt_that_was_changed_or_taken_out_is_found(
-    thrice: Path, tmp_path: Path, statement: str, told: str
-) -> None:
+def test_a_receipt_that_was_changed_or_taken_out_is_found(thrice, tmp_path, statement, told):
     raw(path := Path(shutil.copy(thrice, tmp_path / "a.db")), statement)
     with Store.open(path) as store:
         assert told in verify(store)["problems"][0]
 
 
 def test_a_receipt_that_was_kept_elsewhere_shows_a_chain_that_was_written_anew(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     with quick(tmp_path / "a.db") as made:
         kept = made.erase(made.add("I live in Oslo.", infer=False)[0].id).to_dict()
         assert made.doctor(erased=kept)["problems"] == []
@@ -112,7 +106,7 @@ def test_a_receipt_that_was_kept_elsewhere_shows_a_chain_that_was_written_anew(
         assert "kept elsewhere" in another.doctor(erased=kept)["problems"][0]
 
 
-def test_an_id_that_came_back_is_found_in_rows_and_bytes(store: Store) -> None:
+def test_an_id_that_came_back_is_found_in_rows_and_bytes(store):
     ids = fill(store)
     store.erase(ids[:1])
     add(store, memory(ids[0]))
@@ -123,9 +117,8 @@ def test_an_id_that_came_back_is_found_in_rows_and_bytes(store: Store) -> None:
     assert verify(store)["problems"] == []
 
 
-def test_what_lies_beside_the_file_is_looked_through(store: Store) -> None:
+def test_what_lies_beside_the_file_is_looked_through(store):
     ids = fill(store)
-    assert store.path is not None
     old, copy = store.path.with_name("a.db.v3.beef.bak"), store.path.with_name("a.db.copy")
     store.erase(ids[:1])
     old.write_bytes(b"older")
@@ -139,7 +132,7 @@ def test_what_lies_beside_the_file_is_looked_through(store: Store) -> None:
     assert any(each.startswith("a.db.own") for each in verify(store, kept)["problems"])
 
 
-def test_a_free_page_that_is_not_empty_is_found(store: Store) -> None:
+def test_a_free_page_that_is_not_empty_is_found(store):
     ids = fill(store)
     store.erase(ids[:1])
     raw(store.path, "PRAGMA secure_delete = OFF", "CREATE TABLE x (y)",
@@ -149,7 +142,7 @@ def test_a_free_page_that_is_not_empty_is_found(store: Store) -> None:
     assert verify(store)["problems"] == []
 
 
-def test_numbers_of_pages_in_use_again_are_no_leftovers(tmp_path: Path) -> None:
+def test_numbers_of_pages_in_use_again_are_no_leftovers(tmp_path):
     path = tmp_path / "bare.db"
     raw(path, "PRAGMA secure_delete = ON", "CREATE TABLE x (y)")
     raw(path, "PRAGMA secure_delete = ON", "INSERT INTO x VALUES (zeroblob(40000))")
@@ -167,7 +160,7 @@ def test_numbers_of_pages_in_use_again_are_no_leftovers(tmp_path: Path) -> None:
     assert len([*_free_pages(bytes(data))]) == 1
 
 
-def test_a_reset_has_a_receipt_and_older_rows_are_told(store: Store) -> None:
+def test_a_reset_has_a_receipt_and_older_rows_are_told(store):
     fill(store, 3)
     store.reset()
     (receipt,) = erasures(store)
@@ -180,7 +173,7 @@ def test_a_reset_has_a_receipt_and_older_rows_are_told(store: Store) -> None:
 
 @pytest.mark.models
 @pytest.mark.usefixtures("home")
-def test_a_vault_is_looked_through_and_the_ways_to_its_key_may_be_older(tmp_path: Path) -> None:
+def test_a_vault_is_looked_through_and_the_ways_to_its_key_may_be_older(tmp_path):
     with quick(tmp_path / "a.db", passphrase="correct horse") as memory:
         id = memory.add("hello", infer=False)[0].id
         long_ago = 1_000_000_000
@@ -191,7 +184,7 @@ def test_a_vault_is_looked_through_and_the_ways_to_its_key_may_be_older(tmp_path
         assert "a.db.vault" in found["looked_in"]
 
 
-def test_ids_that_tell_other_devices_of_an_erase_are_no_remains(tmp_path: Path) -> None:
+def test_ids_that_tell_other_devices_of_an_erase_are_no_remains(tmp_path):
     with quick(tmp_path / "a.db") as memory:
         id = memory.add("hello", infer=False)[0].id
         sync(memory, tmp_path / "folder")
@@ -199,7 +192,7 @@ def test_ids_that_tell_other_devices_of_an_erase_are_no_remains(tmp_path: Path) 
         assert memory.doctor(erased=True)["erased"]["problems"] == []
 
 
-def test_what_was_erased_is_searched_for_in_a_store_that_syncs_too(tmp_path: Path) -> None:
+def test_what_was_erased_is_searched_for_in_a_store_that_syncs_too(tmp_path):
     path = tmp_path / "a.db"
     with quick(path) as memory:
         sync(memory, tmp_path / "shared")
@@ -224,7 +217,7 @@ def test_what_was_erased_is_searched_for_in_a_store_that_syncs_too(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("home")
-def test_the_command_prints_the_receipt_and_doctor_checks_it(run: Run, tmp_path: Path) -> None:
+def test_the_command_prints_the_receipt_and_doctor_checks_it(run, tmp_path):
     with Memory() as opened:
         id = opened.add("I live in Oslo.", infer=False)[0].id
     printed = run("erase", id, "--yes", "--json").stdout
@@ -240,15 +233,13 @@ def test_the_command_prints_the_receipt_and_doctor_checks_it(run: Run, tmp_path:
 
 
 @pytest.mark.parametrize("done", [True, False])
-def test_ctrl_c_in_an_erase_says_whether_it_was_done(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: bool
-) -> None:
+def test_ctrl_c_in_an_erase_says_whether_it_was_done(run, tmp_path, monkeypatch, done):
     monkeypatch.setenv("EDGEMEM_DB", str(tmp_path / "a.db"))
     with quick(tmp_path / "a.db") as memory:
         memory.add("My PIN is 1234.", user_id="default", infer=False)
     whole = Memory.erase_all
 
-    def stopped(memory: Memory, **scope: str) -> None:
+    def stopped(memory, **scope):
         if done:
             whole(memory, **scope)
         raise KeyboardInterrupt
@@ -259,8 +250,8 @@ def test_ctrl_c_in_an_erase_says_whether_it_was_done(
 
 
 def test_doctor_lists_the_copies_of_a_store_and_names_those_that_were_cut_off(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     with quick(tmp_path / "a.db") as memory:
         for name in (
             "a.db.v3.bak",

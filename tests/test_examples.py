@@ -1,26 +1,21 @@
 """The examples run as they are: a window that is typed into, and its answer on the page."""
 
-from __future__ import annotations
-
 import runpy
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fake_engine import FakeEngine
 from imagekit import drawn, saved
 
 from edgemem import Memory
-from edgemem.runtime.embedder import Embedder
 
 DESKTOP = Path(__file__).parent.parent / "examples" / "desktop_chat.py"
 
 
 @pytest.fixture(scope="module")
-def qt() -> Any:
+def qt():
     """The one QApplication that a process may have, without a screen."""
     widgets = pytest.importorskip(
         "PySide6.QtWidgets", reason="PySide6-Essentials is not installed (.ci/run installs it)"
@@ -30,7 +25,7 @@ def qt() -> Any:
         yield widgets.QApplication.instance() or widgets.QApplication([])
 
 
-def until(qt: Any, happened: Callable[[], bool]) -> None:
+def until(qt, happened):
     ends = time.monotonic() + 60
     while not happened():
         assert time.monotonic() < ends, "it has not happened in a minute"
@@ -38,15 +33,13 @@ def until(qt: Any, happened: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def say(window: Any, text: str) -> None:
+def say(window, text):
     window.line.setText(text)
     window.line.returnPressed.emit()
 
 
 @pytest.mark.models
-def test_the_desktop_chat_answers_and_remembers(
-    qt: Any, tmp_path: Path, embedder: Embedder
-) -> None:
+def test_the_desktop_chat_answers_and_remembers(qt, tmp_path, embedder):
     with Memory(tmp_path / "m.db", engine=FakeEngine(), embedder=embedder) as memory:
         window = runpy.run_path(str(DESKTOP))["Window"](memory)
         window.show()
@@ -63,7 +56,7 @@ def test_the_desktop_chat_answers_and_remembers(
         assert "I moved to Oslo." in [item.memory for item in memory.get_all(user_id="default")]
 
 
-def drop(window: Any, *addresses: str) -> None:
+def drop(window, *addresses):
     from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
     from PySide6.QtGui import QDropEvent
 
@@ -75,9 +68,7 @@ def drop(window: Any, *addresses: str) -> None:
 
 
 @pytest.mark.models
-def test_a_photo_that_is_dropped_is_remembered_with_what_is_said_next(
-    qt: Any, tmp_path: Path, embedder: Embedder
-) -> None:
+def test_a_photo_that_is_dropped_is_remembered_with_what_is_said_next(qt, tmp_path, embedder):
     file, other = tmp_path / "bike.png", tmp_path / "bike.heic"
     file.write_bytes(saved(drawn()))
     other.write_bytes(b"\0\0\0\x18ftypheic")
@@ -96,12 +87,10 @@ def test_a_photo_that_is_dropped_is_remembered_with_what_is_said_next(
 
 
 @pytest.mark.models
-def test_a_window_closed_in_the_middle_of_an_answer_remembers_it(
-    qt: Any, tmp_path: Path, embedder: Embedder
-) -> None:
+def test_a_window_closed_in_the_middle_of_an_answer_remembers_it(qt, tmp_path, embedder):
     begun, go_on = threading.Event(), threading.Event()
 
-    def between() -> None:
+    def between():
         begun.set()
         go_on.wait(60)
 
@@ -116,9 +105,7 @@ def test_a_window_closed_in_the_middle_of_an_answer_remembers_it(
 
 
 @pytest.mark.models
-def test_an_error_is_shown_and_the_window_stays_usable(
-    qt: Any, tmp_path: Path, embedder: Embedder
-) -> None:
+def test_an_error_is_shown_and_the_window_stays_usable(qt, tmp_path, embedder):
     memory = Memory(tmp_path / "m.db", engine=FakeEngine(), embedder=embedder)
     window = runpy.run_path(str(DESKTOP))["Window"](memory)
     memory.close()
@@ -131,9 +118,7 @@ def test_an_error_is_shown_and_the_window_stays_usable(
 
 @pytest.mark.models
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_what_could_not_be_stored_stays_with_its_photo_to_be_sent_again(
-    qt: Any, tmp_path: Path, embedder: Embedder
-) -> None:
+def test_what_could_not_be_stored_stays_with_its_photo_to_be_sent_again(qt, tmp_path, embedder):
     file = tmp_path / "bike.png"
     file.write_bytes(saved(drawn()))
     with Memory(tmp_path / "m.db", engine=FakeEngine(), embedder=embedder) as memory:

@@ -1,7 +1,5 @@
 """Sets of experts: found, read, loaded onto the right model, chosen by setting and option."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -22,7 +20,7 @@ BASE = models.entry(models.DEFAULT_LLM).sha256
 TARGETS = {"extraction": QV, "update": QV, "generation": ALL_LINEAR}
 
 
-def make_set(folder: Path, *, base=BASE, licence="Apache-2.0", stages=tuple(TARGETS), **changes):
+def make_set(folder, *, base=BASE, licence="Apache-2.0", stages=tuple(TARGETS), **changes):
     """A set of random adapters; changes: of the first row."""
     folder.mkdir(parents=True)
     lines = [

@@ -1,24 +1,16 @@
 """Export and import, of a store and through Memory: what goes out comes back exactly, whole or bit
 by bit."""
 
-from __future__ import annotations
-
 import io
 import json
-from collections.abc import Iterator
 from contextlib import nullcontext
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-from clikit import Run
 from fake_engine import FakeEngine
 from imagekit import drawn, saved
 from memorykit import BagOfWords, quick, texts
 from storekit import ADA, FAR_AHEAD, T0, T1, T2, add, indexed, memory, turn, unit, vectors_by_length
 
-from edgemem import Memory
 from edgemem import vault as vaults
 from edgemem.errors import InputError, StoreFull, StoreLocked
 from edgemem.results import Scope
@@ -30,12 +22,12 @@ BATCH = 16
 
 
 @pytest.fixture(autouse=True)
-def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_batches(monkeypatch):
     monkeypatch.setattr("edgemem.store.rows.BATCH", BATCH)
 
 
 @pytest.fixture
-def full(tmp_path: Path) -> Iterator[Store]:
+def full(tmp_path):
     """A store with a row of every kind in every state."""
     with Store.open(tmp_path / "full.db") as store:
         add(
@@ -58,11 +50,11 @@ def full(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
-def exported(store: Store) -> list[str]:
+def exported(store):
     return [json.dumps(row, ensure_ascii=False) for row in store.export_rows()]
 
 
-def test_an_export_of_an_import_equals_the_export(full: Store, tmp_path: Path) -> None:
+def test_an_export_of_an_import_equals_the_export(full, tmp_path):
     lines = exported(full)
     with Store.open(tmp_path / "copy.db") as copy:
         new = import_rows(copy.transaction, map(json.loads, lines), vectors_by_length)
@@ -78,10 +70,10 @@ def test_an_export_of_an_import_equals_the_export(full: Store, tmp_path: Path) -
         assert len(copy.changes(0).labels) == 3
 
 
-def test_a_deleted_memory_is_never_embedded(full: Store) -> None:
+def test_a_deleted_memory_is_never_embedded(full):
     asked: list[str] = []
 
-    def embed(texts: list[str]) -> list[np.ndarray]:
+    def embed(texts):
         asked.extend(texts)
         return vectors_by_length(texts)
 
@@ -90,7 +82,7 @@ def test_a_deleted_memory_is_never_embedded(full: Store) -> None:
     assert asked == ["b", "other words", "Ada likes tea"]  # their search texts
 
 
-def test_an_import_may_be_stopped_anywhere_and_run_again(full: Store) -> None:
+def test_an_import_may_be_stopped_anywhere_and_run_again(full):
     lines = exported(full)
     for stop in range(len(lines) + 1):
         with Store.open(":memory:") as copy:
@@ -103,8 +95,8 @@ def test_an_import_may_be_stopped_anywhere_and_run_again(full: Store) -> None:
             assert copy.generation() == generation
 
 
-def test_batches_that_were_stored_before_an_error_stay(full: Store) -> None:
-    def rows() -> Iterator[dict[str, Any]]:
+def test_batches_that_were_stored_before_an_error_stay(full):
+    def rows():
         for i in range(BATCH + 10):
             yield {"type": "turn", "id": f"x{i}", "role": "user", "content": "", "timestamp": T0,
                    "created_at": T0}  # fmt: skip
@@ -115,7 +107,7 @@ def test_batches_that_were_stored_before_an_error_stay(full: Store) -> None:
     assert full.counts()["turns"] == 2 + BATCH
 
 
-def test_existing_rows_win_over_imported_ones() -> None:
+def test_existing_rows_win_over_imported_ones():
     with Store.open(":memory:") as store:
         add(store, memory("m1", "mine"))
         row = next(r for r in store.export_rows() if r["type"] == "memory")
@@ -125,14 +117,14 @@ def test_existing_rows_win_over_imported_ones() -> None:
         assert [i.memory for i in store.list()] == ["mine", "mine"]
 
 
-def test_an_embedder_that_gives_too_few_vectors_is_refused(full: Store) -> None:
+def test_an_embedder_that_gives_too_few_vectors_is_refused(full):
     with Store.open(":memory:") as store:
         with pytest.raises(ValueError, match="gave 0 arrays for 3 texts"):
             import_rows(store.transaction, full.export_rows(), lambda texts: [])
         assert store.counts()["memories"] == 0
 
 
-def test_an_export_is_one_snapshot_and_blocks_no_writer(full: Store) -> None:
+def test_an_export_is_one_snapshot_and_blocks_no_writer(full):
     lines = exported(full)
     rows = full.export_rows()
     first = next(rows)
@@ -140,7 +132,7 @@ def test_an_export_is_one_snapshot_and_blocks_no_writer(full: Store) -> None:
     assert [json.dumps(r, ensure_ascii=False) for r in [first, *rows]] == lines
 
 
-def test_an_export_of_a_store_in_memory_blocks_no_writer_either() -> None:
+def test_an_export_of_a_store_in_memory_blocks_no_writer_either():
     with Store.open(":memory:") as store:
         add(store, turn("first"), memory("first"))
         rows = store.export_rows()
@@ -151,8 +143,8 @@ def test_an_export_of_a_store_in_memory_blocks_no_writer_either() -> None:
 
 
 def test_an_erase_during_an_export_is_done_but_says_the_file_is_not_scrubbed(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     with Store.open(tmp_path / "a.db", busy_timeout_s=0.1) as store:
         add(store, memory("m1"), memory("m2"))
         rows = store.export_rows()
@@ -165,7 +157,7 @@ def test_an_erase_during_an_export_is_done_but_says_the_file_is_not_scrubbed(
         assert store.meta("scrub_wanted") is None
 
 
-def test_what_is_erased_while_an_import_goes_on_stays_erased(tmp_path: Path) -> None:
+def test_what_is_erased_while_an_import_goes_on_stays_erased(tmp_path):
     with Store.open(":memory:") as source:
         add(source, memory("secret", "my pin is 987654321"))
         add(source, *(memory(f"m{n}") for n in range(BATCH)))
@@ -174,7 +166,7 @@ def test_what_is_erased_while_an_import_goes_on_stays_erased(tmp_path: Path) -> 
     with Store.open(path) as store, Store.open(path) as other:
         erased: list[str] = []
 
-        def erase_first(texts: list[str]) -> list[np.ndarray]:
+        def erase_first(texts):
             if store.get(["secret"]):  # stored with the first batch
                 erased.extend(other.erase(["secret"]))
             return vectors_by_length(texts)
@@ -184,7 +176,7 @@ def test_what_is_erased_while_an_import_goes_on_stays_erased(tmp_path: Path) -> 
         assert store.history("secret") == [] and new["history"] == BATCH
         assert b"987654321" not in path.read_bytes()
 
-        def erase_known(texts: list[str]) -> list[np.ndarray]:
+        def erase_known(texts):
             other.erase(["m1"])
             return vectors_by_length(texts)
 
@@ -194,12 +186,12 @@ def test_what_is_erased_while_an_import_goes_on_stays_erased(tmp_path: Path) -> 
         assert not store.get(["m1"]) and store.check() == []
 
 
-def test_two_may_import_the_same_at_once() -> None:
+def test_two_may_import_the_same_at_once():
     with Store.open(":memory:") as source, Store.open(":memory:") as store:
         add(source, memory("m1"), turn("t1"))
         rows = list(source.export_rows())
 
-        def meanwhile(texts: list[str]) -> list[np.ndarray]:
+        def meanwhile(texts):
             assert import_rows(store.transaction, rows, vectors_by_length)["memory"] == 1
             return vectors_by_length(texts)
 
@@ -210,14 +202,14 @@ def test_two_may_import_the_same_at_once() -> None:
 # -- through Memory ----------------------------------------------------------------------------
 
 
-def written(memory: Memory) -> str:
+def written(memory):
     out = io.StringIO()
     memory.export_jsonl(out)
     return out.getvalue()
 
 
 @pytest.fixture
-def rich() -> Iterator[Memory]:
+def rich():
     """A store with everything in it: facts, changes, deletions, other scripts, pending work."""
     known = {"I live in Oslo.": "{} lives in Oslo", "I have a cat.": "{} has a cat"}
     engine = FakeEngine(facts=known)
@@ -234,7 +226,7 @@ def rich() -> Iterator[Memory]:
         yield memory
 
 
-def test_export_of_an_import_of_an_export_equals_it(rich: Memory, tmp_path: Path) -> None:
+def test_export_of_an_import_of_an_export_equals_it(rich, tmp_path):
     file = tmp_path / "out.jsonl"
     assert rich.export_jsonl(file) == len(file.read_text(encoding="utf-8").split("\n")) - 1
     assert file.read_text(encoding="utf-8") == written(rich)
@@ -254,9 +246,7 @@ def test_export_of_an_import_of_an_export_equals_it(rich: Memory, tmp_path: Path
         assert written(copy) == written(rich)
 
 
-def test_an_export_of_one_user_has_all_of_theirs_and_nothing_of_others(
-    rich: Memory, tmp_path: Path
-) -> None:
+def test_an_export_of_one_user_has_all_of_theirs_and_nothing_of_others(rich, tmp_path):
     rich.add("Bob keeps bees.", user_id="bob", images=[saved(drawn())], infer=False)
     rich.add("Ana's garden.", user_id="ana", images=[saved(drawn(seed=1))], infer=False)
     file = tmp_path / "ana.jsonl"
@@ -270,7 +260,7 @@ def test_an_export_of_one_user_has_all_of_theirs_and_nothing_of_others(
         assert copy.store.counts()["images"] == 1
 
 
-def test_an_older_export_brings_back_nothing_that_was_erased() -> None:
+def test_an_older_export_brings_back_nothing_that_was_erased():
     with quick() as memory:
         pin = memory.add(["My PIN is 4711.", "I like tea."], user_id="ana", infer="later")[0]
         memory.add("I have a cat.", user_id="ana", infer=False)
@@ -286,7 +276,7 @@ def test_an_older_export_brings_back_nothing_that_was_erased() -> None:
         assert memory.doctor(erased=True)["erased"]["problems"] == []
 
 
-def test_an_older_export_undoes_no_edit_and_brings_back_no_finished_work() -> None:
+def test_an_older_export_undoes_no_edit_and_brings_back_no_finished_work():
     with quick(engine=FakeEngine(facts={"I live in Oslo.": "{} lives in Oslo"})) as memory:
         told = memory.add("I live in Oslo.", user_id="ana", infer="later")
         waiting = written(memory)
@@ -303,7 +293,7 @@ def test_an_older_export_undoes_no_edit_and_brings_back_no_finished_work() -> No
         assert memory.import_jsonl(io.StringIO(waiting)) == 0 and memory.pending() == []
 
 
-def test_an_import_makes_vectors_of_its_own_embedder(rich: Memory) -> None:
+def test_an_import_makes_vectors_of_its_own_embedder(rich):
     with quick(embedder=BagOfWords(32, "other@2")) as copy:
         copy.import_jsonl(io.StringIO(written(rich)))
         assert copy.doctor()["embedder"] == "other@2" and copy.doctor()["problems"] == []
@@ -349,38 +339,36 @@ PENDING = {"type": "pending", "uid": "u", "task": "extract", "payload": {"turns"
     ],
     ids=lambda value: str(value)[:60],
 )  # fmt: skip
-def test_a_line_that_is_none_of_an_export_is_named(line: Any, message: str) -> None:
+def test_a_line_that_is_none_of_an_export_is_named(line, message):
     second = line if isinstance(line, str) else json.dumps(line)
     with quick() as memory:
         with pytest.raises(InputError, match=message):
             memory.import_jsonl([json.dumps({**TURN, "id": "first"}), second])
         assert memory.store.counts()["turns"] == 0
         with pytest.raises(InputError, match="row 1 of the import is str, not an object"):
-            import_rows(memory.store.transaction, ["text"], vectors_by_length)  # type: ignore
+            import_rows(memory.store.transaction, ["text"], vectors_by_length)
 
 
-def test_times_are_brought_into_the_stores_form() -> None:
+def test_times_are_brought_into_the_stores_form():
     with quick() as memory:
         memory.import_jsonl([json.dumps({**TURN, "timestamp": "2024-05-01T12:00+02:00"})])
         assert memory.store.turns(["t"])["t"].timestamp == "2024-05-01T10:00:00.000+00:00"
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path):
     (tmp_path / "a.jsonl").write_text(json.dumps(TURN), encoding="utf-8-sig")
     with quick() as memory:
         assert memory.import_jsonl(tmp_path / "a.jsonl") == 1
 
 
 @pytest.mark.parametrize("name", ["none.jsonl", ".", "a\0b", "\ud800", "binary"])
-def test_a_file_that_cannot_be_read_is_an_input_error(tmp_path: Path, name: str) -> None:
+def test_a_file_that_cannot_be_read_is_an_input_error(tmp_path, name):
     (tmp_path / "binary").write_bytes(bytes(range(256)))
     with quick() as memory, pytest.raises(InputError, match=r"give (a file of|another)"):
         memory.import_jsonl(f"{tmp_path}/{name}")
 
 
-def test_a_failed_export_leaves_the_one_before_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_export_leaves_the_one_before_as_it_was(tmp_path, monkeypatch):
     file = tmp_path / "out.jsonl"
     with quick() as memory:
         memory.add("one", infer=False)
@@ -388,7 +376,7 @@ def test_a_failed_export_leaves_the_one_before_as_it_was(
         before = file.read_text()
         memory.add("two", infer=False)
 
-        def full(fd: int) -> None:
+        def full(fd):
             raise OSError(28, "No space left on device")
 
         monkeypatch.setattr("os.fsync", full)
@@ -402,8 +390,8 @@ def test_a_failed_export_leaves_the_one_before_as_it_was(
 
 
 def test_a_sealed_export_of_another_vault_opens_without_a_terminal_and_counts_its_rows(
-    tmp_path: Path, run: Run, empty_home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, run, empty_home, monkeypatch
+):
     monkeypatch.setattr(vaults, "MEM_BYTES", 2**16)
     file = str(tmp_path / "out.sealed")
     with quick(tmp_path / "a.db", passphrase="seven wet herons") as opened:

@@ -1,7 +1,5 @@
 """Filters: the SQL finds what a plain reading of the rules finds."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +9,7 @@ from hypothesis import strategies as st
 from storekit import T0, T1, T2, add, memory
 
 from edgemem.errors import InputError
-from edgemem.results import MemoryItem, Scope, to_utc
+from edgemem.results import Scope, to_utc
 from edgemem.store import Store
 from edgemem.store.filters import COLUMNS, MAX_CONDITIONS, MAX_DEPTH, TIMES, compile_filters
 
@@ -21,7 +19,7 @@ MISSING = object()
 # --- the same rules, in Python ---------------------------------------------------------------
 
 
-def matches(filters: dict[str, Any], item: MemoryItem) -> bool:
+def matches(filters, item):
     for key, value in filters.items():
         if key in ("AND", "OR", "NOT"):
             parts = [matches(f, item) for f in (value if isinstance(value, list) else [value])]
@@ -38,7 +36,7 @@ def matches(filters: dict[str, Any], item: MemoryItem) -> bool:
     return True
 
 
-def look_up(item: MemoryItem, key: str) -> Any:
+def look_up(item, key):
     if key in COLUMNS:
         return getattr(item, key)
     found: Any = item.metadata
@@ -49,7 +47,7 @@ def look_up(item: MemoryItem, key: str) -> Any:
     return found
 
 
-def holds(operator: str, found: Any, operand: Any, is_time: bool) -> bool:
+def holds(operator, found, operand, is_time):
     if operator == "ne":
         return not holds("eq", found, operand, is_time)
     if operator == "nin":
@@ -80,11 +78,11 @@ def holds(operator: str, found: Any, operand: Any, is_time: bool) -> bool:
     }[operator]  # fmt: skip
 
 
-def is_number(value: Any) -> bool:
+def is_number(value):
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def same(a: Any, b: Any, fold: bool = False) -> bool:
+def same(a, b, fold=False):
     if is_number(a) and is_number(b):
         return a == b
     if isinstance(a, str) and isinstance(b, str):
@@ -112,7 +110,7 @@ time_operands = times | st.sampled_from(
 users = st.sampled_from(["ada", "bob", "ÅSE"])
 
 
-def operators(single: Any, ordered: Any, pieces: Any) -> Any:
+def operators(single, ordered, pieces):
     return st.one_of(
         st.fixed_dictionaries({}, optional={"eq": single, "ne": single}).filter(bool),
         st.fixed_dictionaries({"in": st.lists(single, max_size=3)}),
@@ -148,7 +146,7 @@ row_values = st.tuples(metadata, scopes, times | st.none(), times | st.none())
 @given(st.lists(row_values, min_size=1, max_size=5), st.lists(filters, min_size=1, max_size=5))
 @example(rows=[({"a": 0.1}, Scope(), None, None)], conditions=[{"a": {"in": [0.1, None]}}])
 @example(rows=[({"a": 2.5e-310}, Scope(), None, None)], conditions=[{"a": 2.5e-310}])
-def test_sql_agrees_with_python(rows: list[Any], conditions: list[dict[str, Any]]) -> None:
+def test_sql_agrees_with_python(rows, conditions):
     with Store.open(":memory:") as store:
         add(
             store,
@@ -168,7 +166,7 @@ def test_sql_agrees_with_python(rows: list[Any], conditions: list[dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def store() -> Any:
+def store():
     with Store.open(":memory:") as opened:
         add(
             opened,
@@ -220,9 +218,7 @@ def store() -> Any:
         ({"x') OR (1": 1}, ""),
     ],
 )
-def test_a_filter_lets_through_what_it_says(
-    store: Store, condition: dict[str, Any], wanted: str
-) -> None:
+def test_a_filter_lets_through_what_it_says(store, condition, wanted):
     assert [i.id for i in store.list(where=compile_filters(condition))] == wanted.split()
 
 
@@ -262,13 +258,13 @@ def test_a_filter_lets_through_what_it_says(
         ({"a": "x\0"}, "filter 'a' holds a NUL character"),
     ],
 )
-def test_a_wrong_filter_says_what_is_allowed(condition: Any, message: str) -> None:
+def test_a_wrong_filter_says_what_is_allowed(condition, message):
     with pytest.raises(InputError) as caught:
         compile_filters(condition)
     assert message in str(caught.value)
 
 
-def test_filters_may_be_as_large_as_the_limits_say_and_no_larger(store: Store) -> None:
+def test_filters_may_be_as_large_as_the_limits_say_and_no_larger(store):
     deep: dict[str, Any] = {"city": {"icontains": "oslo"}}
     for level in range(MAX_DEPTH):
         deep = {("AND", "OR", "NOT")[level % 3]: [deep, {"city": {"icontains": "oslo"}}]}

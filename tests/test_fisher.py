@@ -1,7 +1,5 @@
 """Fisher scores: finite differences, torch's kept numbers, windows, edges, refusals."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from types import SimpleNamespace

@@ -5,10 +5,6 @@
 writes the numbers that tests/test_fisher.py compares ours with; here they are torch's own.
 """
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -114,7 +110,7 @@ def test_the_kept_numbers_of_the_bundled_model_are_those_of_autograd():
         assert rank_correlation(kept["scores"][1:-1], scores[1:-1]) >= 0.999
 
 
-def write_kept(folder: Path) -> None:
+def write_kept(folder):
     from edgemem.runtime.engine import Engine
 
     kept = {"tokens": TOKENS}

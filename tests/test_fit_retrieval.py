@@ -1,10 +1,7 @@
 """bench.fit_retrieval: what a search's encoders learn from, and what the package computes."""
 
-from __future__ import annotations
-
 import io
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,26 +16,26 @@ SAID = ["Mara: I adopted a grey cat.", "Joel: I play the violin.", "Mara: The bo
 ASKED = {"Which pet does Mara have?": [0], "What does Joel play?": [1], "What was sold?": [2]}
 
 
-def ids(text: str) -> list[int]:
+def ids(text):
     found: list[int] = bundled_tokenizer().encode(text, add_special_tokens=False).ids
     return found
 
 
-def saved(numbers: dict[str, Any]) -> bytes:
+def saved(numbers):
     file = io.BytesIO()
     np.savez(file, **numbers)
     return file.getvalue()
 
 
 @pytest.fixture
-def talk() -> Any:
+def talk():
     made = fit_retrieval.Talk(True, False, [ids(text) for text in SAID])
     for question, needed in ASKED.items():
         made.ask(ids(question), needed)
     return made
 
 
-def test_joined_turns_are_needed_where_one_of_them_was(talk: Any) -> None:
+def test_joined_turns_are_needed_where_one_of_them_was(talk):
     for seed in range(20):
         made = fit_retrieval.joined(talk, np.random.default_rng(seed))
         assert [*chain(*made.texts)] == [*chain(*talk.texts)]
@@ -47,13 +44,13 @@ def test_joined_turns_are_needed_where_one_of_them_was(talk: Any) -> None:
             assert text in [within[i : i + len(text)] for i in range(len(within))]
 
 
-def test_what_needs_nothing_is_not_asked(talk: Any) -> None:
+def test_what_needs_nothing_is_not_asked(talk):
     talk.ask(ids("Who called?"), [])
     assert len(talk.queries) == len(talk.needed) == len(talk.weight) == 3
 
 
 @pytest.mark.parametrize("kind", ["minilm", "colbert"])
-def test_what_was_learned_is_what_a_search_computes(talk: Any, kind: str) -> None:
+def test_what_was_learned_is_what_a_search_computes(talk, kind):
     torch.manual_seed(0)
     net = fit_retrieval.Net(kind, bundled_tokenizer())
     other = fit_retrieval.Talk(False, False, [ids("I sold the cat."), ids("I bought a violin.")])

@@ -1,7 +1,5 @@
 """What the fitting benches learn is what the package computes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,16 +1,11 @@
 """A local Ray cluster of two nodes computes what this process does, and goes on after a stop."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from clikit import Run
 from locomokit import write_locomo
 
 from bench.spread import spread
@@ -21,7 +16,7 @@ pytestmark = [pytest.mark.fleet, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def address(tmp_path_factory):
     """Of a cluster of two nodes with one CPU each, which ends with the tests."""
     pytest.importorskip("ray", reason="needs edgemem-runtime[fleet]")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -39,7 +34,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         cluster.shutdown()
 
 
-def halved(item: dict[str, Any]) -> dict[str, Any]:
+def halved(item):
     """Work whose process dies, or which fails, as long as a file says so."""
     sign = Path(item["sign"])
     if item["n"] == 2 and sign.exists():
@@ -53,13 +48,11 @@ def halved(item: dict[str, Any]) -> dict[str, Any]:
     return {"half": item["n"] / 2, "by": os.getpid()}
 
 
-def items(folder: Path) -> list[dict[str, Any]]:
+def items(folder):
     return [{"n": n, "sign": str(folder / "sign"), "log": str(folder / "log")} for n in range(4)]
 
 
-def test_work_is_spread_over_processes_and_a_killed_one_is_replaced(
-    address: str, tmp_path: Path
-) -> None:
+def test_work_is_spread_over_processes_and_a_killed_one_is_replaced(address, tmp_path):
     (tmp_path / "sign").write_text("die")
     found = spread(halved, items(tmp_path), tmp_path / "kept", address=address)
     assert [r["half"] for r in found] == [0, 0.5, 1, 1.5]
@@ -68,9 +61,7 @@ def test_work_is_spread_over_processes_and_a_killed_one_is_replaced(
 
 
 @pytest.mark.parametrize("where", ["here", "cluster"])
-def test_what_was_done_before_a_stop_is_not_done_again(
-    address: str, tmp_path: Path, where: str
-) -> None:
+def test_what_was_done_before_a_stop_is_not_done_again(address, tmp_path, where):
     at = address if where == "cluster" else None
     (tmp_path / "sign").write_text("fail")
     with pytest.raises(InputError, match="an odd conversation"):
@@ -86,9 +77,7 @@ def test_what_was_done_before_a_stop_is_not_done_again(
 
 
 @pytest.mark.models
-def test_locomos_figures_on_a_cluster_are_those_of_one_store_after_another(
-    address: str, tmp_path: Path
-) -> None:
+def test_locomos_figures_on_a_cluster_are_those_of_one_store_after_another(address, tmp_path):
     from bench.locomo import run
 
     one = write_locomo(tmp_path)
@@ -105,9 +94,7 @@ def test_locomos_figures_on_a_cluster_are_those_of_one_store_after_another(
 
 
 @pytest.mark.train
-def test_an_expert_of_a_cluster_is_the_one_of_this_process(
-    address: str, tmp_path: Path, run: Run
-) -> None:
+def test_an_expert_of_a_cluster_is_the_one_of_this_process(address, tmp_path, run):
     for needed in ("torch", "transformers", "gguf"):
         pytest.importorskip(needed, reason="needs edgemem-runtime[train]")
     from trainkit import write_base
@@ -136,9 +123,7 @@ def test_an_expert_of_a_cluster_is_the_one_of_this_process(
     assert " --ray " in there["command"]
 
 
-def test_a_missing_cluster_or_extra_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_cluster_or_extra_says_what_to_do(tmp_path, monkeypatch):
     pytest.importorskip("ray", reason="needs edgemem-runtime[fleet]")
     with (
         pytest.raises(EdgememError, match=r"no Ray cluster at 'nonsense'.*`ray start --head`"),

@@ -1,17 +1,12 @@
 """Memories of other programs, with their vectors: JSON Lines, mem0's FAISS, Chroma."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import struct
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from clikit import Run
 from memorykit import BagOfWords, quick, texts
 
 from edgemem.errors import InputError
@@ -25,29 +20,29 @@ WORDS = "oslo cat violin tea harbour bakery sister train garden guitar soup wint
 NOBODY = Scope()
 
 
-def said(count: int) -> list[str]:
+def said(count):
     rng = np.random.default_rng(1)
     pairs = rng.choice(WORDS, (count, 3, 2))
     return [f"number{i} " + " ".join(map("".join, some)) for i, some in enumerate(pairs)]
 
 
-def theirs(told: list[str], dim: int = DIM) -> np.ndarray:
+def theirs(told, dim=DIM):
     """Their model's vectors: ours, in another basis and of another length."""
     turned = np.linalg.qr(np.random.default_rng(7).standard_normal((dim, dim)))[0]
     return (3 * BagOfWords(DIM).embed(told) @ turned[:DIM]).astype(np.float32)
 
 
 @pytest.fixture(autouse=True)
-def few_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_pairs(monkeypatch):
     monkeypatch.setattr(upkeep, "PAIRS", 40)
 
 
-def lines(path: Path, rows: list[Any]) -> Path:
+def lines(path, rows):
     path.write_text("\n".join(map(json.dumps, rows)) + "\n", encoding="utf-8")
     return path
 
 
-def faiss_folder(path: Path, told: list[str], vectors: np.ndarray, kind: bytes = b"IxF2") -> Path:
+def faiss_folder(path, told, vectors, kind=b"IxF2"):
     """As mem0 2.2.1 and faiss 1.15.1 write it, with a place in the index that was deleted."""
     path.mkdir()
     gone = np.ones((1, vectors.shape[1]), np.float32)
@@ -67,7 +62,7 @@ def faiss_folder(path: Path, told: list[str], vectors: np.ndarray, kind: bytes =
     return path
 
 
-def chroma_folder(path: Path, told: list[str]) -> Path:
+def chroma_folder(path, told):
     """The tables of chromadb 1.5.9 that are read, as it fills them."""
     path.mkdir()
     with closing(sqlite3.connect(path / "chroma.sqlite3")) as db, db:
@@ -97,7 +92,7 @@ def chroma_folder(path: Path, told: list[str]) -> Path:
 # -- what is read ------------------------------------------------------------------------------
 
 
-def test_lines_are_read_with_all_that_they_say(tmp_path: Path) -> None:
+def test_lines_are_read_with_all_that_they_say(tmp_path):
     rows = [
         {"id": "a", "memory": "I live in Oslo", "vector": [1, 2.5], "user_id": "ana",
          "created_at": "2024-05-01T12:00:00+02:00", "metadata": {"k": 1}, "hash": "x",
@@ -118,9 +113,7 @@ def test_lines_are_read_with_all_that_they_say(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("indent", [None, 1])
 @pytest.mark.parametrize("wrapped", [True, False], ids=["get_all", "list"])
-def test_what_mem0_itself_returns_is_read(
-    tmp_path: Path, wrapped: bool, indent: int | None
-) -> None:
+def test_what_mem0_itself_returns_is_read(tmp_path, wrapped, indent):
     rows = [
         {"id": "a", "memory": "I live in Oslo", "hash": "x", "metadata": None, "user_id": "ana",
          "created_at": "2021-09-01T09:00:00-07:00", "updated_at": None},
@@ -155,7 +148,7 @@ def test_what_mem0_itself_returns_is_read(
         ({"memory": "x", "metadata": ["a"]}, "memory 2 of .* cannot be stored"),
     ],
 )
-def test_a_line_that_cannot_be_stored_is_named(tmp_path: Path, row: Any, told: str) -> None:
+def test_a_line_that_cannot_be_stored_is_named(tmp_path, row, told):
     file = lines(tmp_path / "a.jsonl", [{"memory": "first", "vector": [1, 2]}])
     with file.open("ab") as out:
         out.write(row if isinstance(row, bytes) else json.dumps(row).encode())
@@ -163,7 +156,7 @@ def test_a_line_that_cannot_be_stored_is_named(tmp_path: Path, row: Any, told: s
         read_foreign(file, NOBODY)
 
 
-def test_chromas_texts_are_read(tmp_path: Path) -> None:
+def test_chromas_texts_are_read(tmp_path):
     folder = chroma_folder(tmp_path / "chroma", ["I live in Oslo", "I have a cat"])
     one, two = read_foreign(folder, NOBODY)  # the third has no text
     assert (one.memory, two.memory) == ("I live in Oslo", "I have a cat")
@@ -172,7 +165,7 @@ def test_chromas_texts_are_read(tmp_path: Path) -> None:
     assert one.metadata == {"page": 7, "weight": 0.5, "kept": True}
 
 
-def test_a_damaged_chroma_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_a_damaged_chroma_is_refused_and_left_alone(tmp_path):
     (file := tmp_path / "chroma.sqlite3").write_bytes(b"SQLite format 3\0" + b"x" * 2000)
     before = file.read_bytes()
     with pytest.raises(InputError, match="cannot be read as Chroma's file"):
@@ -181,7 +174,7 @@ def test_a_damaged_chroma_is_refused_and_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [b"IxF2", b"IxFI"])
-def test_mem0s_faiss_folder_is_read_with_its_vectors(tmp_path: Path, kind: bytes) -> None:
+def test_mem0s_faiss_folder_is_read_with_its_vectors(tmp_path, kind):
     told = said(5)
     items = read_foreign(faiss_folder(tmp_path / "f", told, theirs(told), kind), NOBODY)
     assert [item.memory for item in items] == told
@@ -190,7 +183,7 @@ def test_mem0s_faiss_folder_is_read_with_its_vectors(tmp_path: Path, kind: bytes
     assert items[1].created_at == "2024-05-01T17:00:00.000+00:00"
 
 
-def test_a_faiss_file_that_was_cut_is_refused(tmp_path: Path) -> None:
+def test_a_faiss_file_that_was_cut_is_refused(tmp_path):
     folder = faiss_folder(tmp_path / "f", said(5), theirs(said(5)))
     whole = (folder / "mem0.faiss").read_bytes()
     for cut in (0, 3, 30, 45, 60):
@@ -199,7 +192,7 @@ def test_a_faiss_file_that_was_cut_is_refused(tmp_path: Path) -> None:
             read_foreign(folder, NOBODY)
 
 
-def test_a_docstore_of_another_index_is_refused(tmp_path: Path) -> None:
+def test_a_docstore_of_another_index_is_refused(tmp_path):
     folder = faiss_folder(tmp_path / "f", said(5), theirs(said(5)))
     held = json.loads((folder / "mem0.json").read_text())
     for broken in ({"docstore": {}}, {"index_to_id": {"99": "m0"}}, {"index_to_id": []}):
@@ -208,7 +201,7 @@ def test_a_docstore_of_another_index_is_refused(tmp_path: Path) -> None:
             read_foreign(folder, NOBODY)
 
 
-def test_a_pickle_is_never_read(tmp_path: Path) -> None:
+def test_a_pickle_is_never_read(tmp_path):
     """What it would run is not run, and the error says what to do instead."""
     (tmp_path / "index.faiss").write_bytes(b"IxF2")
     ran = tmp_path / "ran"
@@ -222,7 +215,7 @@ def test_a_pickle_is_never_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dim", [DIM, 24])
-def test_a_sample_is_embedded_and_the_others_are_mapped(tmp_path: Path, dim: int) -> None:
+def test_a_sample_is_embedded_and_the_others_are_mapped(tmp_path, dim):
     told = said(120)
     rows = [{"memory": text, "vector": vector.tolist(), "user_id": "ana"}
             for text, vector in zip(told, theirs(told, dim), strict=True)]  # fmt: skip
@@ -250,7 +243,7 @@ def test_a_sample_is_embedded_and_the_others_are_mapped(tmp_path: Path, dim: int
 
 
 @pytest.mark.parametrize("how", ["few", "alike", "nan"])
-def test_without_a_map_all_are_embedded(tmp_path: Path, how: str) -> None:
+def test_without_a_map_all_are_embedded(tmp_path, how):
     """Too few memories for a map to pay, or vectors that no map can be fitted to."""
     told = said(30 if how == "few" else 90)
     vectors = theirs(told)
@@ -269,7 +262,7 @@ def test_without_a_map_all_are_embedded(tmp_path: Path, how: str) -> None:
 
 @pytest.mark.models
 @pytest.mark.usefixtures("home")
-def test_the_command_takes_folders_and_lines(run: Run, tmp_path: Path) -> None:
+def test_the_command_takes_folders_and_lines(run, tmp_path):
     faiss = faiss_folder(tmp_path / "faiss", ["I live in Oslo"], theirs(["x"]))
     chroma = chroma_folder(tmp_path / "chroma", ["I have a cat"])
     file = lines(tmp_path / "a.jsonl", [{"memory": "I play the violin"}])
@@ -287,9 +280,7 @@ def test_the_command_takes_folders_and_lines(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.models
 @pytest.mark.usefixtures("home")
-def test_a_memory_that_was_erased_does_not_come_back_with_their_file(
-    tmp_path: Path, run: Run
-) -> None:
+def test_a_memory_that_was_erased_does_not_come_back_with_their_file(tmp_path, run):
     rows = [{"id": "1", "memory": "I like green tea"}, {"id": "2", "memory": "I live in Oslo"}]
     path = str(lines(tmp_path / "m.jsonl", rows))
     run("import", path)
@@ -301,7 +292,7 @@ def test_a_memory_that_was_erased_does_not_come_back_with_their_file(
     assert "tea" not in run("list").stdout and "Oslo" in run("list").stdout
 
 
-def test_their_facts_tell_who_is_what_to_whom(tmp_path: Path) -> None:
+def test_their_facts_tell_who_is_what_to_whom(tmp_path):
     rows = [{"memory": "Ana's brother Bartek moved to Bergen."}]
     with quick() as memory:
         import_foreign(memory, read_foreign(lines(tmp_path / "theirs.jsonl", rows), NOBODY))

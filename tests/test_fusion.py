@@ -1,7 +1,5 @@
 """One score from features: a probability, the parts that add up to it, and the shipped weights."""
 
-from __future__ import annotations
-
 import json
 from importlib.resources import files
 

@@ -1,12 +1,9 @@
 """Training examples by construction: their truth, their variety, and that validation is unseen."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable
 from typing import get_args
 
 import pytest
@@ -19,7 +16,7 @@ from corpus.phrases import Split, Voice, fill, phrases, slots
 from edgemem.language import content_words, moments
 from edgemem.stages import extraction
 from edgemem.stages.generation import NOT_KNOWN
-from edgemem.training.examples import STAGES, Example
+from edgemem.training.examples import STAGES
 
 SEEDS = st.integers(0, 10_000)
 SPLITS = get_args(Split)
@@ -31,20 +28,20 @@ DATE = re.compile(
 
 
 @pytest.fixture(scope="module")
-def made() -> list[Example]:
+def made():
     return list(examples(30, seed=7))
 
 
-def of(made: Iterable[Example], stage: str) -> list[Example]:
+def of(made, stage):
     return [e for e in made if e.stage == stage]
 
 
-def shown(example: Example) -> str:
+def shown(example):
     """A prompt without its instruction."""
     return example.prompt.split("\n\n", 1)[1]
 
 
-def test_the_same_seed_gives_the_same_examples_and_another_others() -> None:
+def test_the_same_seed_gives_the_same_examples_and_another_others():
     first = list(examples(2, seed=3))
     assert first == list(examples(2, seed=3))
     assert {e.prompt for e in first}.isdisjoint(
@@ -52,7 +49,7 @@ def test_the_same_seed_gives_the_same_examples_and_another_others() -> None:
     )
 
 
-def test_only_the_wanted_stages_are_made_and_are_the_same_as_among_all() -> None:
+def test_only_the_wanted_stages_are_made_and_are_the_same_as_among_all():
     every = list(examples(2, seed=3))
     for stage in STAGES:
         assert list(examples(2, seed=3, stages=[stage])) == of(every, stage)
@@ -61,7 +58,7 @@ def test_only_the_wanted_stages_are_made_and_are_the_same_as_among_all() -> None
 # -- validation is unseen --------------------------------------------------------------------
 
 
-def said(split: Split) -> set[str]:
+def said(split):
     """Every phrase of a split that has words of its own."""
     book = phrases(split)
     parts = {p for t in book.topics for lines in t.lines.values() for line in lines for p in line}
@@ -71,14 +68,14 @@ def said(split: Split) -> set[str]:
     return {p for p in every if content_words(re.sub(r"\{[^}]*\}", " ", p))}
 
 
-def test_validation_says_nothing_that_training_says() -> None:
+def test_validation_says_nothing_that_training_says():
     train, valid = said("train"), said("valid")
     assert len(train) > 1500 and len(valid) > 1000
     answers = {a for t in phrases("train").topics for code in "qbl" for _, a in t.of(code)}
     assert train & valid <= answers  # "with a {pet}" may answer any wording
 
 
-def test_validation_has_other_names_and_values() -> None:
+def test_validation_has_other_names_and_values():
     train, valid = phrases("train").lists, phrases("valid").lists
     assert train.keys() == valid.keys()
     for name, values in train.items():
@@ -87,7 +84,7 @@ def test_validation_has_other_names_and_values() -> None:
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_every_topic_can_be_told_noted_and_asked_about(split: Split) -> None:
+def test_every_topic_can_be_told_noted_and_asked_about(split):
     book = phrases(split)
     parts = {"s": 1, "f": 1, "q": 2, "w": 1, "y": 1, "b": 2, "l": 2, "c": 1, "i": 2,
              "+": 4, "-": 2, "!": 2, "r": 1, "p": 1}  # fmt: skip
@@ -109,7 +106,7 @@ def test_every_topic_can_be_told_noted_and_asked_about(split: Split) -> None:
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_no_phrase_has_a_relative_date_of_its_own(split: Split) -> None:
+def test_no_phrase_has_a_relative_date_of_its_own(split):
     """The prompt would have it written out, and the fact would not."""
     book = phrases(split)
     filled = {f"{name}{n}": values[0] for name, values in book.lists.items() for n in ("", "2")}
@@ -120,7 +117,7 @@ def test_no_phrase_has_a_relative_date_of_its_own(split: Split) -> None:
             assert moments(fill(part, filled, voice), "2024-05-08T10:00:00+00:00") == [], phrase
 
 
-def test_an_assistant_is_not_praised_for_what_it_has() -> None:
+def test_an_assistant_is_not_praised_for_what_it_has():
     book = phrases("train")
     of_the_other = {p for name in ("echo", "recall") for p in book.talk[name] if not slots(p)}
     heard = {True: 0, False: 0}
@@ -137,9 +134,7 @@ def test_an_assistant_is_not_praised_for_what_it_has() -> None:
 
 @settings(max_examples=25)
 @given(SEEDS, SPLIT)
-def test_facts_parse_name_a_speaker_and_have_the_dates_of_their_turns(
-    seed: int, split: Split
-) -> None:
+def test_facts_parse_name_a_speaker_and_have_the_dates_of_their_turns(seed, split):
     for example in examples(1, seed=seed, split=split, stages=["extraction"]):
         facts = extraction.parse(example.target)
         assert example.target == extraction.expert_target(facts)
@@ -154,7 +149,7 @@ def test_facts_parse_name_a_speaker_and_have_the_dates_of_their_turns(
 
 @settings(max_examples=25)
 @given(SEEDS, SPLIT)
-def test_an_operation_means_a_memory_and_add_none(seed: int, split: Split) -> None:
+def test_an_operation_means_a_memory_and_add_none(seed, split):
     found = list(operations(1, seed=seed, split=split))
     for s in found:
         assert 1 <= len(s.memories) <= 4 and len(set(s.memories)) == len(s.memories)
@@ -170,7 +165,7 @@ def test_an_operation_means_a_memory_and_add_none(seed: int, split: Split) -> No
 
 @settings(max_examples=25)
 @given(SEEDS, SPLIT)
-def test_answers_are_in_the_memories_and_short(seed: int, split: Split) -> None:
+def test_answers_are_in_the_memories_and_short(seed, split):
     for example in examples(1, seed=seed, split=split, stages=["generation"]):
         answer = example.target.removeprefix(" ")
         assert 0 < len(answer.split()) <= 40 and "{" not in example.prompt + answer
@@ -185,8 +180,8 @@ def test_answers_are_in_the_memories_and_short(seed: int, split: Split) -> None:
 # -- shares and variety ----------------------------------------------------------------------
 
 
-def test_the_kinds_are_balanced(made: list[Example]) -> None:
-    def shares(stage: str) -> dict[str, float]:
+def test_the_kinds_are_balanced(made):
+    def shares(stage):
         rows = of(made, stage)
         return {kind: n / len(rows) for kind, n in Counter(e.kind for e in rows).items()}
 
@@ -200,7 +195,7 @@ def test_the_kinds_are_balanced(made: list[Example]) -> None:
     assert generation["now"] + generation["before"] > 0.04
 
 
-def test_examples_are_varied(made: list[Example]) -> None:
+def test_examples_are_varied(made):
     prompts = [shown(e) for e in of(made, "extraction")][:2000]
     assert len(set(prompts)) >= 0.95 * len(prompts)
     read = {p.splitlines()[-2].split(": ", 1)[-1] for p in prompts}
@@ -210,7 +205,7 @@ def test_examples_are_varied(made: list[Example]) -> None:
         assert len({e.prompt for e in rows}) >= 0.99 * len(rows)
 
 
-def test_what_an_assistant_says_is_shown_but_not_asked_about(made: list[Example]) -> None:
+def test_what_an_assistant_says_is_shown_but_not_asked_about(made):
     speakers = [re.findall(r"^(\w+): ", shown(e), re.M) for e in of(made, "extraction")]
     assert any("Assistant" in before for *before, _ in speakers)
     assert all(last != "Assistant" for *_, last in speakers)

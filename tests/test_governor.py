@@ -1,17 +1,13 @@
 """The governor: when it asks, what it sends, what it costs, what is noted, and when it fails."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from cloudkit import Service, answer, sleep
+from cloudkit import answer, sleep
 from fake_engine import FakeEngine
 from memorykit import bytes_beside, quick
 
@@ -30,9 +26,8 @@ from edgemem.errors import (
 )
 from edgemem.memory import Memory
 from edgemem.results import Hit, Scope
-from edgemem.runtime.engine import Engine
 from edgemem.stages.generation import CHECK_THIS, KEEPS_AND_ERASES_NOTHING
-from edgemem.store.receipts import Receipt, receipts
+from edgemem.store.receipts import receipts
 
 pytestmark = pytest.mark.usefixtures("empty_home")
 
@@ -40,7 +35,7 @@ ADA = Scope("ada")
 
 
 @pytest.fixture
-def memory() -> Iterator[Memory]:
+def memory():
     with quick() as opened:
         opened.add(
             [
@@ -54,11 +49,11 @@ def memory() -> Iterator[Memory]:
         yield opened
 
 
-def hits(memory: Memory) -> list[Hit]:
+def hits(memory):
     return [Hit(**vars(item), score=0.9) for item in memory.get_all()]
 
 
-def one(memory: Memory) -> Receipt:
+def one(memory):
     (receipt,) = receipts(memory.store)
     return receipt
 
@@ -66,7 +61,7 @@ def one(memory: Memory) -> Receipt:
 # -- whether -----------------------------------------------------------------------------------
 
 
-def test_without_settings_it_is_off_and_says_how_to_switch_it_on(memory: Memory) -> None:
+def test_without_settings_it_is_off_and_says_how_to_switch_it_on(memory):
     with pytest.raises(CloudDisabled) as caught:
         Governor(memory)
     for step in ("cloud.base_url", "cloud.model", "cloud.api_key_env", "edgemem config set"):
@@ -74,9 +69,7 @@ def test_without_settings_it_is_off_and_says_how_to_switch_it_on(memory: Memory)
 
 
 @pytest.mark.parametrize("value", [None, "", "  ", "key\nX-Evil: 1", "ключ"])
-def test_a_key_that_is_none_is_said_and_not_repeated(
-    memory: Memory, monkeypatch: pytest.MonkeyPatch, value: str | None
-) -> None:
+def test_a_key_that_is_none_is_said_and_not_repeated(memory, monkeypatch, value):
     if value is not None:
         monkeypatch.setenv("MY_KEY", value)
     settings = CloudSettings(base_url="http://localhost/v1", model="m", api_key_env="MY_KEY")
@@ -97,22 +90,20 @@ def test_a_key_that_is_none_is_said_and_not_repeated(
     ],
 )
 def test_it_asks_when_the_user_a_rule_or_low_confidence_says_so(
-    cloud: Service, memory: Memory, text: str, confidence: float, mode: str, why: str | None
-) -> None:
+    cloud, memory, text, confidence, mode, why
+):
     settings = cloud.settings(min_confidence=0.5, ask_when=("translat",))
-    assert Governor(memory, settings).decide(text, confidence, mode) == why  # type: ignore[arg-type]
+    assert Governor(memory, settings).decide(text, confidence, mode) == why
 
 
-def test_by_default_nothing_goes_unasked(cloud: Service, memory: Memory) -> None:
+def test_by_default_nothing_goes_unasked(cloud, memory):
     assert Governor(memory, cloud.settings()).decide("anything", 0.0) is None
 
 
 # -- what --------------------------------------------------------------------------------------
 
 
-def test_private_parts_and_ids_stay_and_names_come_back_in_the_answer(
-    cloud: Service, memory: Memory
-) -> None:
+def test_private_parts_and_ids_stay_and_names_come_back_in_the_answer(cloud, memory):
     cloud.behaviour = lambda call: call.reply(answer("[PERSON_1] lives at [ADDRESS_1], [Phone 1]."))
     found = Governor(memory, cloud.settings()).ask(
         "Where does Ingrid live?", hits(memory), scope=ADA
@@ -126,7 +117,7 @@ def test_private_parts_and_ids_stay_and_names_come_back_in_the_answer(
     assert "ada" not in out.split("\r\n\r\n")[1]
 
 
-def test_memories_that_are_hardly_relevant_stay(cloud: Service, memory: Memory) -> None:
+def test_memories_that_are_hardly_relevant_stay(cloud, memory):
     weak = [replace(hit, score=0.001) for hit in hits(memory)]
     with Governor(memory, cloud.settings()) as governor:
         assert len(governor.prepare("Who?", hits(memory), scope=ADA).receipt.memory_ids) == 2
@@ -134,9 +125,7 @@ def test_memories_that_are_hardly_relevant_stay(cloud: Service, memory: Memory) 
         assert outgoing.receipt.memory_ids == () and b"My notes" not in outgoing.request.body
 
 
-def test_preparing_sends_nothing_and_shows_the_bytes_that_are_sent(
-    cloud: Service, memory: Memory
-) -> None:
+def test_preparing_sends_nothing_and_shows_the_bytes_that_are_sent(cloud, memory):
     opened = Governor(memory, cloud.settings())
     outgoing = opened.prepare("Where does Ingrid live?", hits(memory), scope=ADA)
     assert cloud.received == b"" and receipts(memory.store) == []
@@ -144,18 +133,16 @@ def test_preparing_sends_nothing_and_shows_the_bytes_that_are_sent(
     assert [outgoing.request.body] == [call.body for call in cloud.calls]
 
 
-def test_a_placeholder_of_the_users_own_is_not_mistaken(cloud: Service, memory: Memory) -> None:
+def test_a_placeholder_of_the_users_own_is_not_mistaken(cloud, memory):
     cloud.behaviour = lambda call: call.reply(answer("[PERSON_1] and [PERSON_2]"))
     found = Governor(memory, cloud.settings()).ask("Is [PERSON_1] Ingrid?", scope=ADA)
     assert found.text == "[PERSON_1] and Ingrid Lund"
 
 
-def test_a_long_context_is_compressed_after_it_was_redacted(
-    cloud: Service, memory: Memory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_context_is_compressed_after_it_was_redacted(cloud, memory, monkeypatch):
     asked: list[tuple[str, str, int]] = []
 
-    def compressed(_: Memory, context: str, question: str, target: int, **_more: object) -> str:
+    def compressed(_, context, question, target, **_more):
         asked.append((context, question, target))
         return "short"
 
@@ -171,7 +158,7 @@ def test_a_long_context_is_compressed_after_it_was_redacted(
     assert receipt.tokens_before > 100 > receipt.tokens_after and receipt.compress_s > 0
 
 
-def test_what_the_question_asks_for_survives_compression(cloud: Service, memory: Memory) -> None:
+def test_what_the_question_asks_for_survives_compression(cloud, memory):
     opened = Governor(memory, cloud.settings(context_tokens=60))
     asked = "Where does my sister Ingrid live?"
     outgoing = opened.prepare(asked, long_memories(memory), scope=ADA)
@@ -182,7 +169,7 @@ def test_what_the_question_asks_for_survives_compression(cloud: Service, memory:
     assert restored.count("soup") < 4
 
 
-def long_memories(memory: Memory) -> list[Hit]:
+def long_memories(memory):
     for number in range(8):
         what = "I slept badly in that weather" if number == 3 else "The weather was grey"
         said = f"{what} on day {number}. I had soup for lunch, it was fine."
@@ -200,24 +187,24 @@ def long_memories(memory: Memory) -> list[Hit]:
     ],
 )
 def test_the_setting_says_by_what_memories_are_compressed(
-    cloud: Service,
-    memory: Memory,
-    monkeypatch: pytest.MonkeyPatch,
-    compression: str,
-    limited: bool,
-    model: bool,
-    scored: bool,
-) -> None:
+    cloud,
+    memory,
+    monkeypatch,
+    compression,
+    limited,
+    model,
+    scored,
+):
     asked: list[tuple[str, str]] = []
 
-    def fdtd(engine: object, text: str, question: str) -> Scores:
+    def fdtd(engine, text, question):
         """The words of day 3 are worth most."""
         asked.append((text, question))
         offsets, day = estimated_tokens(text), text.index("day 3")
         near = (offsets[:, 0] > day - 30) & (offsets[:, 0] < day + 40)
         return Scores(offsets, 1 + 9 * near.astype(np.float32), "made up")
 
-    def engine(_: Memory) -> FakeEngine:
+    def engine(_):
         if not model:
             raise ModelNotFound("there is no model")
         return FakeEngine()
@@ -241,7 +228,7 @@ def test_the_setting_says_by_what_memories_are_compressed(
 
 
 @pytest.mark.models
-def test_fdtd_by_the_models_own_gradients_keeps_the_budget(cloud: Service, engine: Engine) -> None:
+def test_fdtd_by_the_models_own_gradients_keeps_the_budget(cloud, engine):
     with quick(engine=engine) as memory:
         settings = cloud.settings(context_tokens=64, compression="fdtd")
         found = Governor(memory, settings).ask("What weather?", long_memories(memory), scope=ADA)
@@ -261,21 +248,19 @@ def test_fdtd_by_the_models_own_gradients_keeps_the_budget(cloud: Service, engin
     ],
 )
 def test_compression_is_skipped_when_it_does_not_pay(
-    cloud: Service, memory: Memory, monkeypatch: pytest.MonkeyPatch,
-    tokens: int, rate_s: float | None, second_price: float, price: Price | None, pays: bool,
-) -> None:  # fmt: skip
+    cloud, memory, monkeypatch,
+    tokens, rate_s, second_price, price, pays,
+):  # fmt: skip
     monkeypatch.setattr(governing.receipts, "compress_rate", lambda _: rate_s)
     monkeypatch.setattr(governing, "load_prices", lambda: {"gpt-4o-mini": price})
     monkeypatch.setattr(governing, "SECOND_PRICE", second_price)
     assert Governor(memory, cloud.settings(context_tokens=500))._pays(tokens) == pays
 
 
-def test_a_compressor_that_was_too_slow_is_not_asked_again(
-    cloud: Service, memory: Memory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compressor_that_was_too_slow_is_not_asked_again(cloud, memory, monkeypatch):
     asked: list[str] = []
 
-    def compressed(_: Memory, context: str, *_more: object, **_named: object) -> str:
+    def compressed(_, context, *_more, **_named):
         asked.append(context)
         return "short"
 
@@ -291,7 +276,7 @@ def test_a_compressor_that_was_too_slow_is_not_asked_again(
 # -- cost and receipts -------------------------------------------------------------------------
 
 
-def test_each_call_leaves_a_receipt_without_text(cloud: Service, memory: Memory) -> None:
+def test_each_call_leaves_a_receipt_without_text(cloud, memory):
     outgoing = Governor(memory, cloud.settings()).prepare("Where?", hits(memory), scope=ADA)
     Governor(memory, cloud.settings()).send(outgoing)
     receipt = one(memory)
@@ -306,7 +291,7 @@ def test_each_call_leaves_a_receipt_without_text(cloud: Service, memory: Memory)
         assert word not in text
 
 
-def test_the_estimate_is_not_below_the_cost_it_stands_for(cloud: Service, memory: Memory) -> None:
+def test_the_estimate_is_not_below_the_cost_it_stands_for(cloud, memory):
     opened = Governor(memory, cloud.settings())
     outgoing = opened.prepare("Where?", hits(memory), scope=ADA)
     price = load_prices()["gpt-4o-mini"]
@@ -315,9 +300,7 @@ def test_the_estimate_is_not_below_the_cost_it_stands_for(cloud: Service, memory
     assert 512 * price.output < outgoing.receipt.cost < 512 * price.output + 2 * read * price.input
 
 
-def test_the_budget_is_kept_and_counts_what_may_have_been_billed(
-    cloud: Service, memory: Memory
-) -> None:
+def test_the_budget_is_kept_and_counts_what_may_have_been_billed(cloud, memory):
     most = Governor(memory, cloud.settings()).prepare("Well?", scope=ADA).receipt.cost
     assert most is not None
     opened = Governor(memory, cloud.settings(monthly_budget=2.5 * most))
@@ -331,7 +314,7 @@ def test_the_budget_is_kept_and_counts_what_may_have_been_billed(
     assert len(cloud.calls) == 2 and len(receipts(memory.store)) == 2
 
 
-def test_what_was_refused_costs_nothing(cloud: Service, memory: Memory) -> None:
+def test_what_was_refused_costs_nothing(cloud, memory):
     cloud.behaviour = lambda call: call.reply(b"", 401)
     with pytest.raises(CloudRejected):
         Governor(memory, cloud.settings()).ask("Well?", scope=ADA)
@@ -339,8 +322,8 @@ def test_what_was_refused_costs_nothing(cloud: Service, memory: Memory) -> None:
 
 
 def test_a_dry_governor_needs_no_key_shows_what_a_call_would_send_and_sends_nothing(
-    cloud: Service, memory: Memory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    cloud, memory, monkeypatch
+):
     settings = cloud.settings(api_key_env="MY_KEY")
     monkeypatch.delenv("MY_KEY", raising=False)
     with Governor(memory, settings, dry=True) as dry:
@@ -355,7 +338,7 @@ def test_a_dry_governor_needs_no_key_shows_what_a_call_would_send_and_sends_noth
     assert shown.request.body == real.body and len(cloud.calls) == 0
 
 
-def test_a_budget_needs_a_price(cloud: Service, memory: Memory, empty_home: Path) -> None:
+def test_a_budget_needs_a_price(cloud, memory, empty_home):
     settings = CloudSettings(base_url=cloud.base_url, model="our-own", monthly_budget=1.0)
     assert Governor(memory, settings).prepare("Well?", scope=ADA).receipt.cost is None
     with pytest.raises(CloudRejected, match="price of 'our-own' is not known"):
@@ -369,14 +352,14 @@ def test_a_budget_needs_a_price(cloud: Service, memory: Memory, empty_home: Path
         Governor(memory, settings)
 
 
-def test_two_at_once_cannot_overspend(cloud: Service, memory: Memory) -> None:
+def test_two_at_once_cannot_overspend(cloud, memory):
     most = Governor(memory, cloud.settings()).prepare("Well?", scope=ADA).receipt.cost
     assert most is not None
-    cloud.behaviour = lambda call: (sleep(0.3)(call), call.reply(answer(usage=None)))  # type: ignore[func-returns-value]
+    cloud.behaviour = lambda call: (sleep(0.3)(call), call.reply(answer(usage=None)))
     settings = cloud.settings(monthly_budget=1.5 * most)
     refused: list[str] = []
 
-    def ask() -> None:
+    def ask():
         try:
             Governor(memory, settings).ask("Well?", scope=ADA)
         except CloudRejected as exc:
@@ -390,7 +373,7 @@ def test_two_at_once_cannot_overspend(cloud: Service, memory: Memory) -> None:
     assert (len(cloud.calls), len(refused)) == (1, 3)
 
 
-def test_one_prepared_call_is_sent_once(cloud: Service, memory: Memory) -> None:
+def test_one_prepared_call_is_sent_once(cloud, memory):
     opened = Governor(memory, cloud.settings())
     outgoing = opened.prepare("Well?", scope=ADA)
     opened.send(outgoing)
@@ -400,22 +383,20 @@ def test_one_prepared_call_is_sent_once(cloud: Service, memory: Memory) -> None:
     assert cloud.calls[0].header("idempotency-key") == outgoing.receipt.uid
 
 
-def test_a_receipt_is_written_before_anything_is_sent(cloud: Service, memory: Memory) -> None:
+def test_a_receipt_is_written_before_anything_is_sent(cloud, memory):
     seen: list[str] = []
 
-    def look(call: object) -> None:
+    def look(call):
         seen.append(one(memory).outcome)
-        call.reply(answer())  # type: ignore[attr-defined]
+        call.reply(answer())
 
     cloud.behaviour = look
     Governor(memory, cloud.settings()).ask("Well?", scope=ADA)
     assert (seen, one(memory).outcome) == (["sent"], "answered")
 
 
-def test_a_store_that_refuses_the_last_note_does_not_lose_the_answer(
-    cloud: Service, memory: Memory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def locked(*_: object) -> None:
+def test_a_store_that_refuses_the_last_note_does_not_lose_the_answer(cloud, memory, monkeypatch):
+    def locked(*_):
         raise StoreError("locked")
 
     monkeypatch.setattr(governing.receipts, "end_receipt", locked)
@@ -424,7 +405,7 @@ def test_a_store_that_refuses_the_last_note_does_not_lose_the_answer(
     assert one(memory).outcome == "sent" and one(memory).cost
 
 
-def test_an_erase_takes_ids_and_hashes_out_of_the_receipts(cloud: Service, tmp_path: Path) -> None:
+def test_an_erase_takes_ids_and_hashes_out_of_the_receipts(cloud, tmp_path):
     path = tmp_path / "store" / "a.db"
     with quick(path) as memory:
         first = memory.add("My cat Tom sleeps.", user_id="ada", infer=False)[0].id
@@ -449,18 +430,18 @@ def test_an_erase_takes_ids_and_hashes_out_of_the_receipts(cloud: Service, tmp_p
 
 
 @pytest.fixture
-def talk(cloud: Service, embedder: object) -> Iterator[Chat]:
+def talk(cloud, embedder):
     fake = FakeEngine(pieces=("Local ", "answer."))
-    with Memory(":memory:", engine=fake, embedder=embedder) as memory:  # type: ignore[arg-type]
+    with Memory(":memory:", engine=fake, embedder=embedder) as memory:
         yield Chat(memory, cloud=Governor(memory, cloud.settings(timeout_s=1.0)))
 
 
-def turns(chat: Chat) -> list[str]:
+def turns(chat):
     return [t.content for t in chat.memory.store.recent_turns(limit=100)]
 
 
 @pytest.mark.models
-def test_asked_the_cloud_answers_and_the_turn_is_remembered(talk: Chat, cloud: Service) -> None:
+def test_asked_the_cloud_answers_and_the_turn_is_remembered(talk, cloud):
     "".join(talk.send("My sister Ingrid lives in Leeds."))
     cloud.behaviour = lambda call: call.reply(answer("[PERSON_1] lives in Leeds."))
     reply = talk.send("Where does my sister Ingrid live?", cloud="ask")
@@ -472,15 +453,15 @@ def test_asked_the_cloud_answers_and_the_turn_is_remembered(talk: Chat, cloud: S
 
 @pytest.mark.models
 @pytest.mark.parametrize("mode", ["auto", "off"])
-def test_unasked_nothing_leaves(talk: Chat, cloud: Service, mode: str) -> None:
-    assert "".join(talk.send("Good morning to you!", cloud=mode)) == "Local answer."  # type: ignore[arg-type]
+def test_unasked_nothing_leaves(talk, cloud, mode):
+    assert "".join(talk.send("Good morning to you!", cloud=mode)) == "Local answer."
     assert cloud.received == b""
 
 
 @pytest.mark.models
-def test_a_request_to_forget_goes_nowhere_unasked(cloud: Service, embedder: object) -> None:
+def test_a_request_to_forget_goes_nowhere_unasked(cloud, embedder):
     settings = cloud.settings(min_confidence=1.0, ask_when=("wifi",))
-    with Memory(":memory:", engine=FakeEngine(), embedder=embedder) as memory:  # type: ignore[arg-type]
+    with Memory(":memory:", engine=FakeEngine(), embedder=embedder) as memory:
         chat = Chat(memory, cloud=Governor(memory, settings))
         reply = chat.send("please forget what I said about the wifi")
         assert "".join(reply) == KEEPS_AND_ERASES_NOTHING and cloud.received == b""
@@ -488,9 +469,7 @@ def test_a_request_to_forget_goes_nowhere_unasked(cloud: Service, embedder: obje
 
 @pytest.mark.models
 @pytest.mark.parametrize("fault", ["slow", "refused", "garbled", "forbidden", "locked"])
-def test_a_failing_cloud_loses_no_turn_and_the_local_model_answers(
-    talk: Chat, cloud: Service, fault: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_cloud_loses_no_turn_and_the_local_model_answers(talk, cloud, fault, monkeypatch):
     if fault == "slow":
         cloud.behaviour = sleep(3)
     elif fault == "refused":
@@ -498,7 +477,6 @@ def test_a_failing_cloud_loses_no_turn_and_the_local_model_answers(
     elif fault == "garbled":
         cloud.behaviour = lambda call: call.reply(b"<html>", content_type="text/html")
     elif fault == "forbidden":
-        assert talk.cloud is not None
         talk.cloud.settings = cloud.settings(never_send=("tell",))
     else:
         monkeypatch.setattr(
@@ -511,6 +489,6 @@ def test_a_failing_cloud_loses_no_turn_and_the_local_model_answers(
 
 
 @pytest.mark.models
-def test_a_chat_whose_reply_is_dropped_asks_nobody(talk: Chat, cloud: Service) -> None:
+def test_a_chat_whose_reply_is_dropped_asks_nobody(talk, cloud):
     talk.send("Hello there, friend.", cloud="ask").close()
     assert cloud.received == b"" and turns(talk) == ["Hello there, friend."]

@@ -1,7 +1,5 @@
 """The memories that answer a question within a budget, and what a statement contradicts."""
 
-from __future__ import annotations
-
 import re
 from itertools import combinations
 
@@ -11,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from memorykit import quick, texts
 
-from edgemem import Memory
 from edgemem.errors import InputError
 from edgemem.pipeline.subgraph import best_subtree, tree
 
@@ -24,7 +21,7 @@ FACTS = {
 
 
 @pytest.fixture
-def memory() -> Memory:
+def memory():
     made = quick(engine=FakeEngine(facts=FACTS))
     for said in FACTS:
         made.add(said, user_id="ana", timestamp="2024-03-01T12:00Z")
@@ -37,9 +34,7 @@ TREE = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 5), st.integers(0, 9
 
 
 @given(TREE, st.integers(0, 25))
-def test_the_best_part_of_a_tree_is_what_brute_force_finds(
-    drawn: list[tuple[int, int, int | None]], room: int
-) -> None:
+def test_the_best_part_of_a_tree_is_what_brute_force_finds(drawn, room):
     worth, costs, parents = ([row[k] for row in drawn] for k in range(3))
     best = max(
         sum(worth[i] for i in chosen)
@@ -54,14 +49,14 @@ def test_the_best_part_of_a_tree_is_what_brute_force_finds(
     assert all(parents[i] is None or parents[i] in chosen for i in chosen)
 
 
-def test_what_names_the_same_as_a_better_one_hangs_on_it_and_is_worth_more() -> None:
+def test_what_names_the_same_as_a_better_one_hangs_on_it_and_is_worth_more():
     pairs = {(0, 1): "bartek", (1, 0): "bartek", (1, 2): "bergen", (2, 1): "bergen"}
     worth, parents = tree([0.5, 0.1, 0.01, 0.2], pairs)
     assert parents == [None, 0, 1, None]
     assert worth == pytest.approx([0.5, 0.25, 0.085, 0.2])
 
 
-def test_a_chain_is_followed_where_the_budget_does_not_hold_all() -> None:
+def test_a_chain_is_followed_where_the_budget_does_not_hold_all():
     told = [
         "My sister Beatrix is married to Joachim.",
         "The roof of the house is done.",
@@ -76,7 +71,7 @@ def test_a_chain_is_followed_where_the_budget_does_not_hold_all() -> None:
     assert [edge.name for edge in found.edges] == ["joachim"]
 
 
-def test_evidence_is_written_as_the_paper_does_and_every_line_is_stored(memory: Memory) -> None:
+def test_evidence_is_written_as_the_paper_does_and_every_line_is_stored(memory):
     asked = "Where does my brother live?"
     found = memory.evidence(asked, user_id="ana", budget=90)
     lines = found.text.splitlines()
@@ -93,7 +88,7 @@ def test_evidence_is_written_as_the_paper_does_and_every_line_is_stored(memory: 
     assert memory.evidence("Where?", user_id="ben").nodes == ()
 
 
-def test_of_a_long_turn_what_bears_on_the_question_is_evidence_and_no_question_is() -> None:
+def test_of_a_long_turn_what_bears_on_the_question_is_evidence_and_no_question_is():
     memory = quick()
     talk = " ".join(["We talked about the weather and the harbour all the evening."] * 9)
     told = f"{talk} Bartek plays the cello. Did you hear?"
@@ -103,7 +98,7 @@ def test_of_a_long_turn_what_bears_on_the_question_is_evidence_and_no_question_i
     assert "Bartek plays the cello." in node and "hear?" not in node and len(node) < len(told) / 2
 
 
-def test_what_replaces_a_memory_comes_before_it() -> None:
+def test_what_replaces_a_memory_comes_before_it():
     graz = "My brother Ivo lives in Graz with his three dogs, and bakes his own bread at home."
     vienna = "Ivo moved to Vienna."
     told = {graz: "{}'s brother Ivo lives in Graz", vienna: "Ivo moved to Vienna"}
@@ -111,7 +106,7 @@ def test_what_replaces_a_memory_comes_before_it() -> None:
     for day, said in zip(("2024-02-01", "2025-05-01"), told, strict=True):
         memory.add(said, user_id="ana", timestamp=day)
 
-    def lines(question: str, budget: int = 40) -> list[str]:
+    def lines(question, budget=40):
         text = memory.evidence(question, user_id="ana", budget=budget).text
         return [line.split(": ")[2] for line in text.splitlines() if re.match(r"N\d:", line)]
 
@@ -121,7 +116,7 @@ def test_what_replaces_a_memory_comes_before_it() -> None:
     assert lines("Who bakes bread at home?") == [graz]
 
 
-def test_a_newer_memory_replaces_none_that_tells_more_of_somebody() -> None:
+def test_a_newer_memory_replaces_none_that_tells_more_of_somebody():
     told = "Ivo works at the bakery and lives in Graz.", "Ivo moved to Vienna."
     memory = quick(engine=FakeEngine(facts={said: said.rstrip(".") for said in told}))
     for day, said in zip(("2024-02-01", "2025-05-01"), told, strict=True):
@@ -130,7 +125,7 @@ def test_a_newer_memory_replaces_none_that_tells_more_of_somebody() -> None:
     assert texts(found.nodes) == [told[0]]
 
 
-def test_a_budget_that_is_none_is_named(memory: Memory) -> None:
+def test_a_budget_that_is_none_is_named(memory):
     with pytest.raises(InputError, match="budget is 0"):
         memory.evidence("Where?", budget=0)
 
@@ -152,9 +147,7 @@ def test_a_budget_that_is_none_is_named(memory: Memory) -> None:
         ("Rome is nice.", []),
     ],
 )
-def test_conflicts_are_the_facts_that_a_statement_contradicts(
-    memory: Memory, text: str, contradicted: list[str]
-) -> None:
+def test_conflicts_are_the_facts_that_a_statement_contradicts(memory, text, contradicted):
     before = memory.store.generation()
     found = memory.conflicts(text, user_id="ana")
     assert texts(found) == contradicted
@@ -163,6 +156,6 @@ def test_conflicts_are_the_facts_that_a_statement_contradicts(
     assert memory.conflicts(text, user_id="ben") == []
 
 
-def test_a_conflict_says_which_relation(memory: Memory) -> None:
+def test_a_conflict_says_which_relation(memory):
     (found,) = memory.conflicts("I live in Rome.", user_id="ana")
     assert found.label == "lives_in" and found.to_dict()["score"] == found.score

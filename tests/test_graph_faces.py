@@ -1,20 +1,14 @@
 """Where people look at the graph: the command line, MCP, the server, redaction."""
 
-from __future__ import annotations
-
 import asyncio
 import json
-from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
-from clikit import Run
 from inspectorkit import fact, filled
 from memorykit import quick
-from serverkit import Running
 from storekit import relate
 
-from edgemem import Memory
 from edgemem.cli import memories
 from edgemem.cli.output import open_memory
 from edgemem.cloud.governor import guard
@@ -22,7 +16,7 @@ from edgemem.cloud.names import People
 
 
 @pytest.fixture
-def memory() -> Iterator[Memory]:
+def memory():
     with filled() as opened:
         yield opened
 
@@ -32,7 +26,7 @@ def memory() -> Iterator[Memory]:
 
 @pytest.mark.models
 @pytest.mark.usefixtures("home")
-def test_graph_prints_what_is_told_of_whom(run: Run) -> None:
+def test_graph_prints_what_is_told_of_whom(run):
     id = json.loads(run("add", "--no-infer", "--json", "x").stdout)["results"][0]["id"]
     assert run("graph").stdout == ""
     assert "Nothing is told" in run("graph", "Rex").stderr
@@ -48,7 +42,7 @@ def test_graph_prints_what_is_told_of_whom(run: Run) -> None:
     assert run("graph", "--at", "soon", code=2).stderr.startswith("Error: at 'soon' is no time")
 
 
-def test_a_terminal_gets_a_tree(memory: Memory, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_terminal_gets_a_tree(memory, capsys):
     memories._draw_relations(memory.relations("Oslo", include_invalid=True), "oslo")
     assert "Oslo\n└── ← lives_in Ana  2025-03-01 – 2025-04-01" in capsys.readouterr().out
     memories._draw_relations(memory.relations("Tom"), "Tom")
@@ -58,11 +52,11 @@ def test_a_terminal_gets_a_tree(memory: Memory, capsys: pytest.CaptureFixture[st
 # -- MCP and HTTP ----------------------------------------------------------------------------
 
 
-def test_mcp_tells_relations(memory: Memory) -> None:
+def test_mcp_tells_relations(memory):
     mcp = pytest.importorskip("mcp")
     from edgemem.server.mcp import mcp_server
 
-    async def talk() -> None:
+    async def talk():
         async with mcp.Client(mcp_server(memory, user_id="ana")) as client:
             answer = await client.call_tool("search_relations", {"entity": "tom"})
             told = json.loads(answer.content[0].text)["relations"]
@@ -73,7 +67,7 @@ def test_mcp_tells_relations(memory: Memory) -> None:
     asyncio.run(talk())
 
 
-def test_the_server_tells_relations_in_mem0s_shape(server: Running, memory: Memory) -> None:
+def test_the_server_tells_relations_in_mem0s_shape(server, memory):
     told = server.ok("GET", "/relations?user_id=ana&entity=tom")["relations"]
     assert [(r["source"], r["relationship"], r["destination"]) for r in told][:1] == [
         ("Ana", "has_pet", "Tom")
@@ -87,9 +81,7 @@ def test_the_server_tells_relations_in_mem0s_shape(server: Running, memory: Memo
     assert [r["destination"] for r in found["relations"]] == ["Oslo"]
 
 
-def test_the_inspector_is_told_of_everybody_and_of_what_is_over(
-    server: Running, memory: Memory
-) -> None:
+def test_the_inspector_is_told_of_everybody_and_of_what_is_over(server, memory):
     known = server.ok("GET", "/inspect/entities")
     assert known["results"][0] == {"name": "Ana", "type": "person", "relations": 4}
     assert not known["more"]
@@ -103,7 +95,7 @@ def test_the_inspector_is_told_of_everybody_and_of_what_is_over(
 # -- what leaves the device --------------------------------------------------------------------
 
 
-def test_redaction_knows_people_by_their_aliases() -> None:
+def test_redaction_knows_people_by_their_aliases():
     with quick() as memory:
         id = memory.add("x", infer=False)[0].id
         with memory.store.transaction() as tx:
@@ -114,7 +106,7 @@ def test_redaction_knows_people_by_their_aliases() -> None:
         assert not {"User", "Oslo"} & people.names()
 
 
-def test_what_is_never_sent_by_one_name_is_not_sent_by_another() -> None:
+def test_what_is_never_sent_by_one_name_is_not_sent_by_another():
     with quick() as memory:
         id = memory.add("x", infer=False)[0].id
         with memory.store.transaction() as tx:

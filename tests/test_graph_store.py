@@ -1,7 +1,5 @@
 """The graph's tables: written, ended, merged, exported and erased with their facts."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -21,22 +19,22 @@ THEN, NOW, LATER = (f"2024-0{month}-01T00:00:00.000+00:00" for month in (1, 6, 9
 ANA, BEN = Scope(user_id="ana"), Scope(user_id="ben")
 
 
-def tell(store: Store, id: str, text: str, at: str = THEN, **fields: object) -> None:
+def tell(store, id, text, at=THEN, **fields):
     with store.transaction() as tx:
         tx.add_memory(memory(id, text, kind="fact", valid_from=at, **fields))
         relate(tx, id, *text.split("; "))
 
 
-def said(store: Store, scope: Scope = ANA, *names: str, **more: object) -> list[str]:
+def said(store, scope=ANA, *names, **more):
     found = relations(store, scope, names or None, **more)
     return [f"{r.source} {r.relationship} {r.destination}" for r in found]
 
 
-def rows(store: Store, table: str) -> int:
+def rows(store, table):
     return int(store.select(f"SELECT count(*) FROM {table}")[0][0])
 
 
-def test_what_several_facts_tell_is_one_relation(store: Store) -> None:
+def test_what_several_facts_tell_is_one_relation(store):
     with store.transaction() as tx:
         tx.add_turn(turn("t1"))
         tx.add_turn(turn("t2"))
@@ -53,7 +51,7 @@ def test_what_several_facts_tell_is_one_relation(store: Store) -> None:
     assert relations(store, ANA)[0].to_dict()["destination"] == "Bartek"
 
 
-def test_a_relation_of_a_search_begins_on_the_first_day_that_a_fact_names(store: Store) -> None:
+def test_a_relation_of_a_search_begins_on_the_first_day_that_a_fact_names(store):
     tell(store, "late", "Ana lives_in Oslo", NOW, scope=ANA)
     tell(store, "early", "Ana lives_in Oslo", THEN, scope=ANA)
     (known,) = relations(store, ANA)
@@ -63,7 +61,7 @@ def test_a_relation_of_a_search_begins_on_the_first_day_that_a_fact_names(store:
     assert (best.valid_from, best.score) == (THEN, 0.9)
 
 
-def test_two_users_with_one_name_stay_apart(store: Store) -> None:
+def test_two_users_with_one_name_stay_apart(store):
     tell(store, "a", "Rex lives_in Oslo", scope=ANA)
     tell(store, "b", "Rex lives_in Rome", scope=BEN)
     assert len(entity_ids(store, ["rex"], Scope())) == 2
@@ -71,7 +69,7 @@ def test_two_users_with_one_name_stay_apart(store: Store) -> None:
     assert said(store, BEN, "Rex") == ["Rex lives_in Rome"]
 
 
-def test_a_name_is_the_same_in_all_runs_of_a_user_and_seen_in_its_own(store: Store) -> None:
+def test_a_name_is_the_same_in_all_runs_of_a_user_and_seen_in_its_own(store):
     one, two = Scope(user_id="ana", run_id="1"), Scope(user_id="ana", run_id="2")
     tell(store, "a", "Rex lives_in Oslo", scope=one)
     tell(store, "b", "Rex likes cheese", scope=two)
@@ -80,7 +78,7 @@ def test_a_name_is_the_same_in_all_runs_of_a_user_and_seen_in_its_own(store: Sto
     assert len(said(store)) == 2
 
 
-def test_an_alias_is_the_same_entity_and_goes_with_its_fact(store: Store) -> None:
+def test_an_alias_is_the_same_entity_and_goes_with_its_fact(store):
     tell(store, "a", "User sibling_of Katarzyna/Kasia; Katarzyna lives_in Oslo", scope=ANA)
     tell(store, "b", "Kasia likes cheese", scope=ANA)
     assert said(store, ANA, "kasia")[-1] == "Katarzyna likes cheese"
@@ -92,14 +90,14 @@ def test_an_alias_is_the_same_entity_and_goes_with_its_fact(store: Store) -> Non
     assert rows(store, "aliases") == 0
 
 
-def test_an_alias_of_two_is_nobodys(store: Store) -> None:
+def test_an_alias_of_two_is_nobodys(store):
     tell(store, "a", "Anna/Ann lives_in Oslo", scope=ANA)
     tell(store, "b", "Annette/Ann lives_in Rome", scope=ANA)
     tell(store, "c", "Ann likes cheese", scope=ANA)
     assert "Ann likes cheese" in said(store)
 
 
-def test_ten_thousand_aliases_are_looked_up(store: Store) -> None:
+def test_ten_thousand_aliases_are_looked_up(store):
     many = tuple(f"Rex the {n}" for n in range(10_000))
     with store.transaction() as tx:
         tx.add_memory(memory("a", "Rex lives in Oslo.", kind="fact", scope=ANA))
@@ -111,17 +109,17 @@ def test_ten_thousand_aliases_are_looked_up(store: Store) -> None:
 
 
 @pytest.mark.parametrize("name", ["张伟", "Żaneta", "Σωκράτης", "محمد", "O'Brien", "😀"])
-def test_names_of_any_script(store: Store, name: str) -> None:
+def test_names_of_any_script(store, name):
     tell(store, "a", f"{name} lives_in Oslo", scope=ANA)
     assert said(store, ANA, name.upper()) == [f"{name} lives_in Oslo"]
 
 
-def test_nobody_is_related_to_themselves(store: Store) -> None:
+def test_nobody_is_related_to_themselves(store):
     tell(store, "a", "Rex friend_of REX ", scope=ANA)
     assert said(store) == [] and rows(store, "entities") == 0
 
 
-def test_a_circle_of_relations_is_kept_as_told(store: Store) -> None:
+def test_a_circle_of_relations_is_kept_as_told(store):
     tell(store, "a", "Ben child_of Ana", scope=ANA)
     tell(store, "b", "Ana child_of Ben", scope=ANA)
     assert said(store, ANA, "Ana") == ["Ben child_of Ana", "Ana child_of Ben"]
@@ -130,7 +128,7 @@ def test_a_circle_of_relations_is_kept_as_told(store: Store) -> None:
 # -- time ------------------------------------------------------------------------------------
 
 
-def contradict(store: Store) -> None:
+def contradict(store):
     tell(store, "old", "Ana lives_in Oslo; Ana works_at Blue Heron", scope=ANA)
     tell(store, "also", "Ana lives_in Oslo", scope=ANA)
     with store.transaction() as tx:
@@ -141,7 +139,7 @@ def contradict(store: Store) -> None:
         tx.end_relations("old", NOW, "new")
 
 
-def test_an_ended_fact_ends_what_it_says_and_its_one_home_everywhere(store: Store) -> None:
+def test_an_ended_fact_ends_what_it_says_and_its_one_home_everywhere(store):
     contradict(store)
     assert said(store) == ["Ana lives_in Rome"]
     past = relations(store, ANA, include_invalid=True)
@@ -149,14 +147,14 @@ def test_an_ended_fact_ends_what_it_says_and_its_one_home_everywhere(store: Stor
     assert {r.invalidated_by for r in past if r.destination != "Rome"} == {"new"}
 
 
-def test_what_held_then_is_told_of_then(store: Store) -> None:
+def test_what_held_then_is_told_of_then(store):
     contradict(store)
     assert said(store, at="2024-03-01") == ["Ana lives_in Oslo", "Ana works_at Blue Heron"]
     assert said(store, at="2023-03-01") == []
     assert said(store, at=LATER) == ["Ana lives_in Rome"]
 
 
-def test_what_begins_later_does_not_hold_now(store: Store) -> None:
+def test_what_begins_later_does_not_hold_now(store):
     tell(store, "now", "Ana lives_in Oslo", scope=ANA)
     tell(store, "then", "Ana lives_in Rome", FAR_AHEAD, scope=ANA)
     assert said(store) == ["Ana lives_in Oslo"]
@@ -166,7 +164,7 @@ def test_what_begins_later_does_not_hold_now(store: Store) -> None:
     assert planned.valid_from == FAR_AHEAD
 
 
-def test_the_next_home_ends_the_one_before_but_not_what_else_its_fact_says(store: Store) -> None:
+def test_the_next_home_ends_the_one_before_but_not_what_else_its_fact_says(store):
     tell(store, "a", "Ana lives_in Oslo; Ana has_pet Rex", scope=ANA)
     tell(store, "c", "Ana lives_in Rome", FAR_AHEAD, scope=ANA)
     tell(store, "b", "Ana lives_in Bergen", NOW, scope=ANA)  # told last, begins before Rome
@@ -180,13 +178,13 @@ def test_the_next_home_ends_the_one_before_but_not_what_else_its_fact_says(store
     assert said(store) == ["Ana lives_in Oslo", "Ana has_pet Rex"]
 
 
-def test_somebody_may_like_two_things_and_live_in_a_town_of_a_country(store: Store) -> None:
+def test_somebody_may_like_two_things_and_live_in_a_town_of_a_country(store):
     tell(store, "a", "Ana likes cheese; Ana lives_in Oslo; Ana lives_in Norway", scope=ANA)
     tell(store, "b", "Ana likes wine", NOW, scope=ANA)
     assert len(said(store)) == 4
 
 
-def test_another_runs_home_ends_none_that_a_run_tells(store: Store) -> None:
+def test_another_runs_home_ends_none_that_a_run_tells(store):
     one, two = Scope(user_id="ana", run_id="1"), Scope(user_id="ana", run_id="2")
     tell(store, "a", "Ana lives_in Oslo", scope=one)
     tell(store, "b", "Ana lives_in Rome", NOW, scope=two)
@@ -198,7 +196,7 @@ def test_another_runs_home_ends_none_that_a_run_tells(store: Store) -> None:
 # -- with the fact -----------------------------------------------------------------------------
 
 
-def test_edges_and_orphans_go_with_a_fact_that_is_deleted_edited_or_erased(store: Store) -> None:
+def test_edges_and_orphans_go_with_a_fact_that_is_deleted_edited_or_erased(store):
     tell(store, "a", "Ana sibling_of Bartek; Bartek lives_in Bergen", scope=ANA)
     tell(store, "b", "Ana likes cheese", scope=ANA)
     with store.transaction() as tx:
@@ -216,13 +214,13 @@ def test_edges_and_orphans_go_with_a_fact_that_is_deleted_edited_or_erased(store
     assert store.check() == []
 
 
-def test_reset_empties_the_graph(store: Store) -> None:
+def test_reset_empties_the_graph(store):
     tell(store, "a", "Robert/Bob lives_in Oslo", scope=ANA)
     store.reset()
     assert rows(store, "relations") == rows(store, "entities") == rows(store, "aliases") == 0
 
 
-def test_an_erased_name_is_in_no_byte_of_the_file(tmp_path: Path) -> None:
+def test_an_erased_name_is_in_no_byte_of_the_file(tmp_path):
     path = tmp_path / "store.db"
     with Store.open(path) as store:
         tell(store, "a", "User sibling_of Zyxwvuta/Qwertya", scope=ANA)
@@ -231,7 +229,7 @@ def test_an_erased_name_is_in_no_byte_of_the_file(tmp_path: Path) -> None:
     assert b"zyxwvuta" not in content.lower() and b"qwertya" not in content.lower()
 
 
-def test_facts_of_an_older_store_are_read_once(store: Store) -> None:
+def test_facts_of_an_older_store_are_read_once(store):
     with store.transaction() as tx:
         tx.add_turn(turn("t", "I live in Oslo."))
         tx.add_memory(memory("a", "User lives in Oslo.", kind="fact", sources=("t",)))
@@ -245,7 +243,7 @@ def test_facts_of_an_older_store_are_read_once(store: Store) -> None:
     assert store.generation() == generation
 
 
-def test_the_kept_file_of_schema_1_gets_its_relations_with_their_ends(tmp_path: Path) -> None:
+def test_the_kept_file_of_schema_1_gets_its_relations_with_their_ends(tmp_path):
     kept = Path(__file__).parent / "fixtures" / "store-v1.db"
     with Store.open(shutil.copy(kept, tmp_path / "store.db")) as store:
         read_relations(store, encoder())
@@ -258,7 +256,7 @@ def test_the_kept_file_of_schema_1_gets_its_relations_with_their_ends(tmp_path: 
         assert store.check() == []
 
 
-def test_an_export_carries_relations_their_ends_and_aliases(store: Store) -> None:
+def test_an_export_carries_relations_their_ends_and_aliases(store):
     contradict(store)
     tell(store, "k", "User sibling_of Katarzyna/Kasia", scope=ANA)
     exported = list(store.export_rows())
@@ -274,7 +272,7 @@ def test_an_export_carries_relations_their_ends_and_aliases(store: Store) -> Non
         assert import_rows(other.transaction, exported, vectors_by_length)["relation"] == 0
 
 
-def test_what_hits_tell_is_scored_as_the_best_of_them(store: Store) -> None:
+def test_what_hits_tell_is_scored_as_the_best_of_them(store):
     with store.transaction() as tx:
         tx.add_turn(turn("t"))
         tx.add_memory(memory("m", "I live in Oslo", kind="turn", sources=("t",)))
@@ -293,12 +291,12 @@ EDGES = st.lists(st.tuples(NAMES, st.sampled_from(["lives_in", "friend_of"]), NA
 @settings(max_examples=40)
 @given(st.lists(st.tuples(EDGES, st.booleans()), max_size=6))
 def test_entities_are_those_of_the_relations_that_are_left(
-    told: list[tuple[list[tuple[str, str, str]], bool]],
-) -> None:
+    told,
+):
     with Store.open(":memory:") as store:
         for n, (edges, erased) in enumerate(told):
             new = [
-                NewRelation(Entity(a, "person"), label, Entity(b, "person"))  # type: ignore[arg-type]
+                NewRelation(Entity(a, "person"), label, Entity(b, "person"))
                 for a, label, b in edges
             ]
             with store.transaction() as tx:
@@ -318,6 +316,6 @@ def test_entities_are_those_of_the_relations_that_are_left(
         assert store.check() == []
 
 
-def test_relations_of_an_unknown_fact_are_refused(store: Store) -> None:
+def test_relations_of_an_unknown_fact_are_refused(store):
     with pytest.raises(StoreError, match="no memory with id 'unknown'"), store.transaction() as tx:
         tx.set_relations("unknown", [], 1)

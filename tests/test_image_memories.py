@@ -1,15 +1,11 @@
 """An image is a memory: stored whole or not at all, found by words, kept in exports, erased."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json
 import os
 import signal
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 from clikit import invoke
@@ -39,14 +35,13 @@ READ = "xyzzyplugh total 12.40"
 BIKE = "This is my new bicycle."
 
 
-def beside(path: Path) -> list[str]:
+def beside(path):
     """The files of the folder of images."""
     folder = images.folder_of(path)
-    assert folder is not None
     return sorted(os.listdir(folder)) if folder.exists() else []
 
 
-def add(memory: Memory, *given: bytes, said: str | None = None, **more: Any) -> list[Any]:
+def add(memory, *given, said=None, **more):
     """The memories of kind image that these became."""
     more = {"user_id": "ana", "infer": False, **more}
     changes = memory.add(*([] if said is None else [said]), images=given, **more)
@@ -56,7 +51,7 @@ def add(memory: Memory, *given: bytes, said: str | None = None, **more: Any) -> 
 # -- adding and finding ------------------------------------------------------------------------
 
 
-def test_facts_are_taken_from_a_caption_without_the_messages_before_it() -> None:
+def test_facts_are_taken_from_a_caption_without_the_messages_before_it():
     engine, payslip = FakeEngine(), "I took my payslip for November."
     with quick(engine=engine, settings=replace(load_settings(), reader="instruct")) as memory:
         memory.add(payslip, user_id="ana", infer=False)
@@ -67,7 +62,7 @@ def test_facts_are_taken_from_a_caption_without_the_messages_before_it() -> None
     assert BIKE in after and payslip in after
 
 
-def test_an_image_with_words_is_a_turn_and_a_memory_of_kind_image() -> None:
+def test_an_image_with_words_is_a_turn_and_a_memory_of_kind_image():
     message = {
         "role": "user",
         "name": "Ana",
@@ -93,7 +88,7 @@ def test_an_image_with_words_is_a_turn_and_a_memory_of_kind_image() -> None:
         assert memory.image("0" * 64) is None
 
 
-def test_an_image_alone_is_found_by_its_day_and_its_own_caption_goes_first() -> None:
+def test_an_image_alone_is_found_by_its_day_and_its_own_caption_goes_first():
     photo = saved(drawn(), "JPEG", exif=exif())
     with quick() as memory:
         (alone,) = add(memory, photo, timestamp="2024-05-01T10:00Z")
@@ -109,7 +104,7 @@ def test_an_image_alone_is_found_by_its_day_and_its_own_caption_goes_first() -> 
         assert texts(memory.search("kite", top_k=1)) == ["Photo: A red kite"]
 
 
-def test_an_image_with_another_text_is_still_found_by_who_sent_it() -> None:
+def test_an_image_with_another_text_is_still_found_by_who_sent_it():
     with quick() as memory:
         said = {"role": "user", "name": "Ana", "content": [part(SMALL, caption="A red kite")]}
         memory.add(said, infer=False, timestamp="2024-05-01T10:00Z")
@@ -119,8 +114,8 @@ def test_an_image_with_another_text_is_still_found_by_who_sent_it() -> None:
 
 
 def test_the_place_is_kept_only_where_the_setting_says_so_and_the_bytes_never_tell_it(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     photo = saved(drawn(), "JPEG", exif=exif())
     for choice, place in (("drop", None), ("keep", "59.91389,10.75222")):
         settings = Settings(db=tmp_path / f"{choice}.db", image_place=choice)
@@ -130,7 +125,7 @@ def test_the_place_is_kept_only_where_the_setting_says_so_and_the_bytes_never_te
         assert CAMERA.encode() not in bytes_beside(settings.db)
 
 
-def test_an_address_or_a_path_in_a_message_is_never_followed(tmp_path: Path) -> None:
+def test_an_address_or_a_path_in_a_message_is_never_followed(tmp_path):
     file = tmp_path / "photo.png"
     file.write_bytes(SMALL)
     for url in ("https://example.org/a.png", "http://127.0.0.1/a.png", str(file), file.as_uri()):
@@ -151,7 +146,7 @@ def test_an_address_or_a_path_in_a_message_is_never_followed(tmp_path: Path) -> 
         ([part(SMALL)] * (MAX_IMAGES + 1), "at most 10"),
     ],
 )
-def test_parts_that_cannot_be_stored_store_nothing(content: list[Any], message: str) -> None:
+def test_parts_that_cannot_be_stored_store_nothing(content, message):
     with quick() as memory, pytest.raises(InputError, match=message):
         memory.add(["hello", {"role": "user", "content": content}])
     with quick() as memory, pytest.raises(InputError):
@@ -159,7 +154,7 @@ def test_parts_that_cannot_be_stored_store_nothing(content: list[Any], message: 
         assert memory.store.counts()["turns"] == 0
 
 
-def test_words_read_in_an_image_are_in_all_its_memories_and_in_those_to_come() -> None:
+def test_words_read_in_an_image_are_in_all_its_memories_and_in_those_to_come():
     with quick() as memory:
         (first,) = add(memory, SMALL)
         (second,) = add(memory, SMALL, said="The receipt.")
@@ -167,38 +162,36 @@ def test_words_read_in_an_image_are_in_all_its_memories_and_in_those_to_come() -
         boxes = json.dumps([{"text": READ, "confidence": 0.9, "box": [[0, 0], [9, 0], [9, 9]]}])
         image_memories.set_text(memory, first.image.id, "done", READ, boxes)
         assert images.unread(memory.store, 9) == []
-        assert memory.get(first.id).memory == f"Photo\nText in it: {READ}"  # type: ignore[union-attr]
+        assert memory.get(first.id).memory == f"Photo\nText in it: {READ}"
         assert texts(memory.search("xyzzyplugh", top_k=1)) != []
         (third,) = add(memory, SMALL)
         assert third.memory.endswith(READ) and third.image.ocr_state == "done"
         memory.update(second.id, "Groceries")
         changed = memory.get(second.id)
-        assert changed is not None and changed.image is not None
         assert (changed.memory, changed.image.caption_by) == ("Groceries", "user")
         image_memories.set_text(memory, first.image.id, "done", "milk")
-        assert memory.get(second.id).memory == "Photo: Groceries\nText in it: milk"  # type: ignore[union-attr]
+        assert memory.get(second.id).memory == "Photo: Groceries\nText in it: milk"
 
 
-def test_an_edit_is_not_lost_while_the_text_or_a_caption_of_its_image_is_stored() -> None:
+def test_an_edit_is_not_lost_while_the_text_or_a_caption_of_its_image_is_stored():
     embedder = Meanwhile()
     with quick(embedder=embedder) as memory:
         (read,) = add(memory, SMALL, said="My bike")
         embedder.act = lambda: memory.update(read.id, "My sister's bike")
         image_memories.set_text(memory, read.image.id, "done", READ)
-        assert memory.get(read.id).memory == f"Photo: My sister's bike\nText in it: {READ}"  # type: ignore[union-attr]
+        assert memory.get(read.id).memory == f"Photo: My sister's bike\nText in it: {READ}"
         (seen,) = add(memory, LARGE)
         embedder.act = lambda: memory.update(seen.id, "Grandma's cat")
         image_memories.set_caption(memory, seen.id, "a dog on a sofa", "vlm")
         kept = memory.get(seen.id)
-        assert kept is not None and kept.image is not None
         assert (kept.memory, kept.image.caption_by) == ("Grandma's cat", "user")
         (turn, photo) = memory.add("My boat", images=[SMALL], user_id="ana", infer=False)
         embedder.act = lambda: memory.update(photo.id, "Tom's boat")
         memory.delete(turn.id)
-        assert memory.get(photo.id).memory == "Tom's boat"  # type: ignore[union-attr]
+        assert memory.get(photo.id).memory == "Tom's boat"
 
 
-def test_an_image_that_comes_while_its_text_is_stored_gets_the_text_too() -> None:
+def test_an_image_that_comes_while_its_text_is_stored_gets_the_text_too():
     embedder = Meanwhile()
     with quick(embedder=embedder) as memory:
         (first,) = add(memory, SMALL)
@@ -210,7 +203,7 @@ def test_an_image_that_comes_while_its_text_is_stored_gets_the_text_too() -> Non
         ]
 
 
-def test_nothing_is_stored_of_an_image_that_is_erased_while_its_text_is_embedded() -> None:
+def test_nothing_is_stored_of_an_image_that_is_erased_while_its_text_is_embedded():
     embedder = Meanwhile()
     with quick(embedder=embedder) as memory:
         (photo,) = add(memory, SMALL)
@@ -222,11 +215,11 @@ def test_nothing_is_stored_of_an_image_that_is_erased_while_its_text_is_embedded
         assert memory.store.counts()["memories"] == 0
 
 
-def test_a_photo_loses_the_words_of_its_deleted_message_and_keeps_what_was_read_in_it() -> None:
+def test_a_photo_loses_the_words_of_its_deleted_message_and_keeps_what_was_read_in_it():
     with quick() as memory:
         turn, photo = memory.add("My ticket to Bergen.", images=[SMALL], user_id="ana", infer=False)
         (other,) = add(memory, SMALL, said="My ticket to Bergen.")
-        image_memories.set_text(memory, memory.get(photo.id).image.id, "done", READ)  # type: ignore[union-attr]
+        image_memories.set_text(memory, memory.get(photo.id).image.id, "done", READ)
         memory.delete(turn.id)
         left = memory.get(photo.id)
         assert left is not None and left.image is not None
@@ -236,23 +229,23 @@ def test_a_photo_loses_the_words_of_its_deleted_message_and_keeps_what_was_read_
         hits = memory.search("ticket to Bergen", filters={"kind": "image"})
         assert hits[0].id == other.id and "Bergen" in hits[0].memory  # another message says it
         image_memories.set_text(memory, left.image.id, "done", "milk")
-        assert memory.get(photo.id).memory == "Photo\nText in it: milk"  # type: ignore[union-attr]
+        assert memory.get(photo.id).memory == "Photo\nText in it: milk"
 
 
-def test_a_photo_takes_the_new_words_of_its_message_and_keeps_a_caption_of_its_own() -> None:
+def test_a_photo_takes_the_new_words_of_its_message_and_keeps_a_caption_of_its_own():
     with quick() as memory:
         words = {"type": "text", "text": "To Bergen. " + "x" * 600}
         parts = [words, part(SMALL), part(LARGE, caption="A red kite")]
         turn, mine, _ = memory.add({"role": "user", "content": parts}, infer=False)
         memory.update(turn.id, "To Oslo.")
         assert texts(memory.get_all()) == ["To Oslo.", "Photo: To Oslo.", "Photo: A red kite"]
-        image = memory.get(mine.id).image  # type: ignore[union-attr]
+        image = memory.get(mine.id).image
         assert image is not None and (image.caption, image.caption_by) == ("To Oslo.", "user")
         memory.delete(turn.id)
         assert texts(memory.get_all()) == ["Photo", "Photo: A red kite"]
 
 
-def test_no_word_of_a_photos_deleted_message_is_sent_to_a_cloud() -> None:
+def test_no_word_of_a_photos_deleted_message_is_sent_to_a_cloud():
     with quick() as memory, service() as cloud:
         turn, _ = memory.add("My ticket to Bergen.", images=[SMALL], user_id="ana", infer=False)
         memory.delete(turn.id)
@@ -263,7 +256,7 @@ def test_no_word_of_a_photos_deleted_message_is_sent_to_a_cloud() -> None:
                 assert b"Bergen" not in outgoing.request.body
 
 
-def test_a_model_is_shown_what_was_read_and_not_what_was_said_with_it() -> None:
+def test_a_model_is_shown_what_was_read_and_not_what_was_said_with_it():
     with quick() as memory:
         (photo,) = add(memory, SMALL, said="Look at this.")
         image_memories.set_text(memory, photo.image.id, "done", READ)
@@ -275,7 +268,7 @@ def test_a_model_is_shown_what_was_read_and_not_what_was_said_with_it() -> None:
 # -- files beside the store --------------------------------------------------------------------
 
 
-def test_small_images_lie_in_the_store_and_large_ones_beside_it(tmp_path: Path) -> None:
+def test_small_images_lie_in_the_store_and_large_ones_beside_it(tmp_path):
     path = tmp_path / "a.db"
     with quick(path) as memory:
         small, large = add(memory, SMALL, LARGE)
@@ -292,7 +285,7 @@ def test_small_images_lie_in_the_store_and_large_ones_beside_it(tmp_path: Path) 
         assert counts["image_bytes"] == small.image.size_bytes + large.image.size_bytes
 
 
-def test_doctor_sees_files_that_are_gone_or_changed(tmp_path: Path) -> None:
+def test_doctor_sees_files_that_are_gone_or_changed(tmp_path):
     path = tmp_path / "a.db"
     with quick(path) as memory:
         (item,) = add(memory, LARGE)
@@ -309,9 +302,7 @@ def test_doctor_sees_files_that_are_gone_or_changed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("harmed", [True, False], ids=["changed", "gone"])
-def test_a_photo_whose_bytes_were_lost_is_whole_again_once_it_is_added(
-    tmp_path: Path, harmed: bool
-) -> None:
+def test_a_photo_whose_bytes_were_lost_is_whole_again_once_it_is_added(tmp_path, harmed):
     with quick(tmp_path / "a.db") as memory:
         (item,) = add(memory, LARGE)
         file = tmp_path / "a.db.images" / item.image.id
@@ -326,8 +317,8 @@ def test_a_photo_whose_bytes_were_lost_is_whole_again_once_it_is_added(
 
 
 def test_an_export_goes_on_without_lost_bytes_names_whose_they_were_and_an_import_takes_both(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+    tmp_path, caplog
+):
     with quick(tmp_path / "a.db") as memory, quick(tmp_path / "b.db") as other:
         (item,) = add(memory, LARGE)
         whole, bare, bobs = io.StringIO(), io.StringIO(), io.StringIO()
@@ -346,7 +337,7 @@ def test_an_export_goes_on_without_lost_bytes_names_whose_they_were_and_an_impor
             assert stored is not None and stored.size_bytes == len(stored.data) > 0
 
 
-def test_an_image_that_cannot_be_written_stores_nothing(tmp_path: Path) -> None:
+def test_an_image_that_cannot_be_written_stores_nothing(tmp_path):
     path = tmp_path / "a.db"
     with quick(path) as memory:
         (tmp_path / "a.db.images").write_text("in the way")
@@ -374,7 +365,7 @@ memory.add("hello", images=[noise()], infer=False)
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_killed_between_file_and_commit_neither_half_is_left(tmp_path: Path, when: str) -> None:
+def test_killed_between_file_and_commit_neither_half_is_left(tmp_path, when):
     path = tmp_path / "a.db"
     with quick(path) as memory:
         (kept,) = add(memory, noise(seed=1))
@@ -391,7 +382,7 @@ def test_killed_between_file_and_commit_neither_half_is_left(tmp_path: Path, whe
 # -- erasing -----------------------------------------------------------------------------------
 
 
-def test_erasing_leaves_nothing_of_an_image_in_any_file(tmp_path: Path) -> None:
+def test_erasing_leaves_nothing_of_an_image_in_any_file(tmp_path):
     path = tmp_path / "a.db"
     with quick(path) as memory:
         add(memory, saved(drawn((80, 60), seed=5)), said="A castle.", user_id="ben")
@@ -400,7 +391,6 @@ def test_erasing_leaves_nothing_of_an_image_in_any_file(tmp_path: Path) -> None:
         for item in gone:
             image_memories.set_text(memory, item.image.id, "done", READ, json.dumps([READ]))
             stored = memory.image(item.image.id)
-            assert stored is not None
             traces += [stored.id.encode(), stored.phash.encode(), stored.thumbnail[20:200]]
             traces += [stored.data[-200:-20]]
         assert all(trace in bytes_beside(path) for trace in traces)
@@ -412,7 +402,7 @@ def test_erasing_leaves_nothing_of_an_image_in_any_file(tmp_path: Path) -> None:
     assert [trace for trace in traces if trace in bytes_beside(path)] == []
 
 
-def test_an_image_goes_with_its_last_memory_and_each_caption_with_its_own(tmp_path: Path) -> None:
+def test_an_image_goes_with_its_last_memory_and_each_caption_with_its_own(tmp_path):
     path = tmp_path / "a.db"
     with quick(path) as memory:
         (hers,) = add(memory, LARGE, said="A plugh of mine.")
@@ -432,7 +422,7 @@ def test_an_image_goes_with_its_last_memory_and_each_caption_with_its_own(tmp_pa
 # -- exports -----------------------------------------------------------------------------------
 
 
-def test_an_import_of_an_export_is_equal(tmp_path: Path) -> None:
+def test_an_import_of_an_export_is_equal(tmp_path):
     with quick(tmp_path / "a.db") as one, quick(tmp_path / "b.db") as two:
         small, large = add(one, SMALL, LARGE, said=BIKE)
         add(one, SMALL, user_id="ben")
@@ -449,7 +439,7 @@ def test_an_import_of_an_export_is_equal(tmp_path: Path) -> None:
         assert two.get(small.id) == one.get(small.id)
 
 
-def test_an_image_that_both_stores_have_gets_the_memories_of_both() -> None:
+def test_an_image_that_both_stores_have_gets_the_memories_of_both():
     out = io.StringIO()
     with quick() as one, quick() as two:
         (hers,) = add(one, SMALL)
@@ -477,7 +467,7 @@ def test_an_image_that_both_stores_have_gets_the_memories_of_both() -> None:
         ({"extra": 1}, "unknown fields"),
     ],
 )
-def test_a_row_that_is_no_image_is_refused(change: dict[str, Any], message: str) -> None:
+def test_a_row_that_is_no_image_is_refused(change, message):
     with quick() as memory, quick() as other:
         add(memory, SMALL)
         row = next(row for row in memory.store.export_rows() if row["type"] == "image")
@@ -489,7 +479,7 @@ def test_a_row_that_is_no_image_is_refused(change: dict[str, Any], message: str)
 # -- the cloud ---------------------------------------------------------------------------------
 
 
-def test_an_image_leaves_only_if_images_may_and_then_small_and_bare(tmp_path: Path) -> None:
+def test_an_image_leaves_only_if_images_may_and_then_small_and_bare(tmp_path):
     photo = saved(drawn((1200, 900)), "JPEG", exif=exif())
     with service() as cloud, quick() as memory:
         cloud.behaviour = lambda call: call.reply(answer())
@@ -509,7 +499,7 @@ def test_an_image_leaves_only_if_images_may_and_then_small_and_bare(tmp_path: Pa
         assert CAMERA.encode() not in cloud.received
 
 
-def test_a_marked_image_stays_with_all_that_is_known_of_it() -> None:
+def test_a_marked_image_stays_with_all_that_is_known_of_it():
     with service() as cloud, quick() as memory:
         (item,) = add(memory, SMALL, said="My bicycle in the yard.")
         image_memories.set_text(memory, item.image.id, "done", READ)
@@ -525,7 +515,7 @@ def test_a_marked_image_stays_with_all_that_is_known_of_it() -> None:
             assert "xyzzyplugh" not in body and "yard" not in body
 
 
-def test_an_image_stays_with_the_line_that_tells_of_it() -> None:
+def test_an_image_stays_with_the_line_that_tells_of_it():
     """The pattern matches the line's day, which the memory's own text does not have."""
     with service() as cloud, quick() as memory:
         add(memory, SMALL, said="My bicycle in the yard.", timestamp="2024-05-01T12:00:00+00:00")
@@ -537,7 +527,7 @@ def test_an_image_stays_with_the_line_that_tells_of_it() -> None:
             assert outgoing.images == outgoing.receipt.memory_ids == ()
 
 
-def test_what_was_read_or_seen_in_an_image_stays_unless_images_may_leave() -> None:
+def test_what_was_read_or_seen_in_an_image_stays_unless_images_may_leave():
     with service() as cloud, quick() as memory:
         (mine,) = add(memory, SMALL, said="My receipt of the tent.")
         (seen,) = add(memory, LARGE)
@@ -558,7 +548,7 @@ def test_what_was_read_or_seen_in_an_image_stays_unless_images_may_leave() -> No
         assert "4417" in sent["on"] and "lawn" in sent["on"]
 
 
-def test_what_was_read_in_an_image_is_redacted_as_any_text() -> None:
+def test_what_was_read_in_an_image_is_redacted_as_any_text():
     with service() as cloud, quick() as memory:
         (item,) = add(memory, SMALL, said="A card.")
         image_memories.set_text(memory, item.image.id, "done", "Call 0113 496 0000 for a card")
@@ -573,7 +563,7 @@ def test_what_was_read_in_an_image_is_redacted_as_any_text() -> None:
 
 
 @pytest.mark.models
-def test_the_command_line_takes_images_with_and_without_words(empty_home: Path) -> None:
+def test_the_command_line_takes_images_with_and_without_words(empty_home):
     (empty_home / "bike.png").write_bytes(SMALL)
     image = ("--image", str(empty_home / "bike.png"), "--no-infer")
     both = json.loads(invoke("add", BIKE, *image, "--json").stdout)["results"]
@@ -597,7 +587,7 @@ def test_the_command_line_takes_images_with_and_without_words(empty_home: Path) 
     assert f"image:{picture.read(SMALL).id}" in marked
 
 
-def test_a_chat_takes_an_image_with_the_message_or_alone(tmp_path: Path) -> None:
+def test_a_chat_takes_an_image_with_the_message_or_alone(tmp_path):
     with quick(tmp_path / "a.db", engine=FakeEngine()) as memory:
         chat = Chat(memory, user_id="ana")
         list(chat.send(BIKE, images=[SMALL]))
@@ -609,7 +599,7 @@ def test_a_chat_takes_an_image_with_the_message_or_alone(tmp_path: Path) -> None
 
 
 @pytest.mark.models
-def test_slash_image_remembers_a_file(empty_home: Path, stand_in: Any) -> None:
+def test_slash_image_remembers_a_file(empty_home, stand_in):
     stand_in(FakeEngine())
     (empty_home / "my bike.png").write_bytes(SMALL)
     lines = f"/image '{empty_home}/my bike.png'\n/image '{empty_home}/my bike.png' {BIKE}\n"
@@ -621,7 +611,7 @@ def test_slash_image_remembers_a_file(empty_home: Path, stand_in: Any) -> None:
     assert "needs a FILE" in invoke("chat", input="/image 'a\n", code=1).stderr
 
 
-def test_the_server_takes_openais_parts_and_gives_images_back() -> None:
+def test_the_server_takes_openais_parts_and_gives_images_back():
     said = {"role": "user", "content": [{"type": "text", "text": BIKE}, part(SMALL)]}
     with quick(engine=FakeEngine()) as memory, running(memory) as server:
         asked = {"model": "fake", "messages": [said], "user": "ana"}
@@ -655,8 +645,8 @@ def test_the_server_takes_openais_parts_and_gives_images_back() -> None:
             assert status == 400 and told in body["error"]["message"]
 
 
-def test_mcp_takes_a_data_uri() -> None:
-    async def run(memory: Memory) -> Any:
+def test_mcp_takes_a_data_uri():
+    async def run(memory):
         async with Client(mcp_server(memory, user_id="ana")) as client:
             given = {"text": BIKE, "image": uri(SMALL), "infer": False}
             return await client.call_tool("add_memory", given)

@@ -1,13 +1,10 @@
 """What is seen in stored images: their text, its line, and those that look alike."""
 
-from __future__ import annotations
-
 import queue
 import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -38,10 +35,10 @@ LINES = ("BRINDLE BAKERY", "TOTAL 23.40", "mail ana@example.org")
 class Eyes:
     """Stands in for the OCR: each line is a row of the picture, from left to right."""
 
-    def __init__(self, *lines: str) -> None:
+    def __init__(self, *lines):
         self.lines, self.seen = lines, list[tuple[int, ...]]()
 
-    def read(self, pixels: np.ndarray) -> list[ImageLine]:
+    def read(self, pixels):
         self.seen.append(pixels.shape)
         if not self.lines:
             raise ModelError("the model failed")
@@ -54,13 +51,13 @@ class Eyes:
 
 
 @pytest.fixture
-def eyes(monkeypatch: pytest.MonkeyPatch) -> Eyes:
+def eyes(monkeypatch):
     made = Eyes(*LINES)
     monkeypatch.setattr(ocr.Ocr, "load", lambda **_: made)
     return made
 
 
-def quiet(path: str | Path = ":memory:", engine: Any = None, **more: Any) -> Memory:
+def quiet(path=":memory:", engine=None, **more):
     """A Memory that reads images when it is told to."""
     settings = replace(load_settings(), image_text="off", **more)
     return quick(path, settings=settings, engine=engine)
@@ -69,7 +66,7 @@ def quiet(path: str | Path = ":memory:", engine: Any = None, **more: Any) -> Mem
 # -- text ----------------------------------------------------------------------------------------
 
 
-def test_what_was_read_is_found_and_cited_by_its_line(eyes: Eyes) -> None:
+def test_what_was_read_is_found_and_cited_by_its_line(eyes):
     with quiet() as memory:
         (added,) = memory.add(images=[saved(drawn(WIDE))], user_id="ana", infer=False)
         memory.add("The total was a surprise.", user_id="ben", infer=False)
@@ -88,8 +85,8 @@ def test_what_was_read_is_found_and_cited_by_its_line(eyes: Eyes) -> None:
 
 
 def test_an_image_waits_through_a_crash_and_one_that_cannot_be_read_is_not_tried_again(
-    eyes: Eyes, tmp_path: Path
-) -> None:
+    eyes, tmp_path
+):
     file = tmp_path / "m.db"
     with quiet(file) as memory:
         memory.add(images=[saved(drawn()), saved(drawn(seed=1))], infer=False)
@@ -103,9 +100,7 @@ def test_an_image_waits_through_a_crash_and_one_that_cannot_be_read_is_not_tried
         assert memory.read_images() == 0
 
 
-def test_an_image_that_is_erased_while_it_is_read_leaves_nothing(
-    eyes: Eyes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_image_that_is_erased_while_it_is_read_leaves_nothing(eyes, monkeypatch):
     with quiet() as memory:
         (added,) = memory.add(images=[saved(drawn())], infer=False)
         read = eyes.read
@@ -114,9 +109,7 @@ def test_an_image_that_is_erased_while_it_is_read_leaves_nothing(
         assert memory.get_all().items == () and len(eyes.seen) == 1
 
 
-def test_images_are_read_in_the_background_and_closing_does_not_wait_for_all(
-    eyes: Eyes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_images_are_read_in_the_background_and_closing_does_not_wait_for_all(eyes, monkeypatch):
     monkeypatch.setattr(image_memories, "QUIET_S", 0.0)
     with quick(settings=replace(load_settings(), image_text="on")) as memory:
         memory.add(images=[saved(drawn())], infer=False)
@@ -133,12 +126,12 @@ def test_images_are_read_in_the_background_and_closing_does_not_wait_for_all(
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_an_unforeseen_error_of_the_thread_does_not_keep_later_images_from_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(image_memories, "QUIET_S", 0.0)
     threads: queue.Queue[threading.Thread] = queue.Queue()
 
-    def work(_stop: Any) -> None:
+    def work(_stop):
         threads.put(threading.current_thread())
         raise ZeroDivisionError
 
@@ -149,7 +142,7 @@ def test_an_unforeseen_error_of_the_thread_does_not_keep_later_images_from_it(
     reader.close()
 
 
-def test_a_memory_limit_without_room_for_the_ocr_leaves_images_waiting(eyes: Eyes) -> None:
+def test_a_memory_limit_without_room_for_the_ocr_leaves_images_waiting(eyes):
     with quiet(model="not-there", embedder="not-there", memory_limit="400MB") as memory:
         memory.add(images=[saved(drawn())], infer=False)
         assert memory.read_images() == 0 and memory.doctor()["unread_images"] == 1
@@ -158,8 +151,8 @@ def test_a_memory_limit_without_room_for_the_ocr_leaves_images_waiting(eyes: Eye
         assert memory.read_images() == 1
 
 
-def test_rows_are_read_along_the_text_however_the_picture_is_turned() -> None:
-    def box(x: float, y: float, wide: float, angle: float) -> list[list[float]]:
+def test_rows_are_read_along_the_text_however_the_picture_is_turned():
+    def box(x, y, wide, angle):
         turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
         corners = np.array([(x, y), (x + wide, y), (x + wide, y + 20), (x, y + 20)])
         return (corners @ turn).tolist()
@@ -173,8 +166,8 @@ def test_rows_are_read_along_the_text_however_the_picture_is_turned() -> None:
 
 @pytest.mark.slow
 def test_the_real_ocr_reads_a_tilted_receipt_with_its_spaces_and_prices(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     pytest.importorskip("rapidocr")
     monkeypatch.setitem(config._EXTRAS, "ocr", ("the text of an image", "rapidocr"))
     sheet = Image.new("RGB", (620, 300), "white")
@@ -200,7 +193,7 @@ def test_the_real_ocr_reads_a_tilted_receipt_with_its_spaces_and_prices(
         reader.read(np.zeros((2001, 10, 3), np.uint8))
 
 
-def test_the_words_beside_a_photo_are_its_caption_unless_they_ask(eyes: Eyes) -> None:
+def test_the_words_beside_a_photo_are_its_caption_unless_they_ask(eyes):
     with quiet(engine=FakeEngine()) as memory:
         chat = Chat(memory, user_id="ana")
         for caption in ("test results for Okafor", "invoice number on the back of this one"):
@@ -211,7 +204,7 @@ def test_the_words_beside_a_photo_are_its_caption_unless_they_ask(eyes: Eyes) ->
         assert "".join(reply) and reply.wants == "recall"
 
 
-def test_a_line_of_a_letter_runs_on_and_one_of_a_receipt_does_not(eyes: Eyes) -> None:
+def test_a_line_of_a_letter_runs_on_and_one_of_a_receipt_does_not(eyes):
     letter = "Your annual assessment has been booked for\nTuesday 8 December at the depot"
     eyes.lines = tuple(f"{letter}\nRegards".splitlines())
     with quiet() as memory:
@@ -228,7 +221,7 @@ def test_a_line_of_a_letter_runs_on_and_one_of_a_receipt_does_not(eyes: Eyes) ->
 # -- looks ---------------------------------------------------------------------------------------
 
 
-def test_copies_of_an_image_are_found_and_others_are_not() -> None:
+def test_copies_of_an_image_are_found_and_others_are_not():
     photo = drawn()
     with quiet() as memory:
         (own,) = memory.add(images=[saved(photo)], user_id="ana", infer=False)
@@ -254,7 +247,7 @@ def test_copies_of_an_image_are_found_and_others_are_not() -> None:
             memory.search("a house", image=copies[0])
 
 
-def test_the_command_line_finds_a_copy(tmp_path: Path) -> None:
+def test_the_command_line_finds_a_copy(tmp_path):
     file, copy = tmp_path / "a.db", tmp_path / "copy.jpg"
     copy.write_bytes(saved(drawn(), "JPEG", quality=40))
     with Memory(file) as memory:
@@ -264,7 +257,7 @@ def test_the_command_line_finds_a_copy(tmp_path: Path) -> None:
     assert "takes one of them" in both.stderr
 
 
-def test_with_an_image_embedder_what_looks_alike_is_found(tmp_path: Path) -> None:
+def test_with_an_image_embedder_what_looks_alike_is_found(tmp_path):
     folder = write_image_embedder(tmp_path / "clip")
     plain = {name: saved(Image.new("RGB", (60, 40), name)) for name in ("red", "blue", "#e02010")}
     clip = ImageEmbedder.load(folder)
@@ -276,11 +269,11 @@ def test_with_an_image_embedder_what_looks_alike_is_found(tmp_path: Path) -> Non
         assert memory.search(image=noise).items == ()  # no vectors yet, and no copy
         assert memory.read_images() >= 2
         best, *_ = memory.search(image=plain["#e02010"])
-        assert memory.image(best.image.id).data == plain["red"]  # type: ignore[union-attr]
+        assert memory.image(best.image.id).data == plain["red"]
         assert 0.9 < best.score <= 1.0
 
 
-def test_a_folder_that_is_no_image_embedder_is_refused_with_what_is_missing(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_image_embedder_is_refused_with_what_is_missing(tmp_path):
     with pytest.raises(ModelNotFound, match=r"there is no vision_model\.onnx"):
         ImageEmbedder.load(tmp_path)
     folder = write_image_embedder(tmp_path / "clip")

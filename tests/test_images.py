@@ -1,7 +1,5 @@
 """Pictures from anybody: what they are, what is kept of them, and what no file may do."""
 
-from __future__ import annotations
-
 import base64
 import random
 import struct
@@ -23,7 +21,7 @@ KINDS = ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_is_read_by_its_content_whatever_its_name(kind: str, tmp_path: Path) -> None:
+def test_each_kind_is_read_by_its_content_whatever_its_name(kind, tmp_path):
     data = saved(drawn(), kind)
     file = tmp_path / "photo.txt"
     file.write_bytes(data)
@@ -37,7 +35,7 @@ def test_each_kind_is_read_by_its_content_whatever_its_name(kind: str, tmp_path:
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
-def test_a_photo_keeps_its_pixels_and_its_orientation_and_tells_nothing_else(kind: str) -> None:
+def test_a_photo_keeps_its_pixels_and_its_orientation_and_tells_nothing_else(kind):
     more = {"comment": b"SECRETCOMMENT"} if kind == "JPEG" else {}
     more |= {"xmp": b"<x>SECRETXMP</x>"} if kind in ("JPEG", "WEBP") else {}
     data = saved(drawn(), kind, exif=exif(orientation=6), **more)
@@ -53,7 +51,7 @@ def test_a_photo_keeps_its_pixels_and_its_orientation_and_tells_nothing_else(kin
     assert abs(apart).mean() < 3
 
 
-def test_a_photo_behind_the_photo_is_cut_off_and_the_colour_profile_stays() -> None:
+def test_a_photo_behind_the_photo_is_cut_off_and_the_colour_profile_stays():
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
     first = saved(drawn(), "JPEG", exif=exif(), icc_profile=profile, progressive=True)
     data = first + saved(drawn(seed=1), "JPEG", exif=exif())
@@ -66,7 +64,7 @@ def test_a_photo_behind_the_photo_is_cut_off_and_the_colour_profile_stays() -> N
     assert len(picture.read(pair).data) < len(pair) / 1.5
 
 
-def test_a_thumbnail_in_the_head_of_a_jpeg_is_cut_off_and_its_density_stays() -> None:
+def test_a_thumbnail_in_the_head_of_a_jpeg_is_cut_off_and_its_density_stays():
     plain = saved(drawn(), "JPEG", dpi=(300, 200))
     end = plain.index(b"JFIF\0") + 14
     assert plain[end - 2 : end] == b"\0\0"  # the size of its thumbnail
@@ -78,7 +76,7 @@ def test_a_thumbnail_in_the_head_of_a_jpeg_is_cut_off_and_its_density_stays() ->
     assert opened(found.data).info["dpi"] == (300, 200)
 
 
-def test_the_time_of_a_photo_is_read_and_its_place_only_if_that_is_wanted() -> None:
+def test_the_time_of_a_photo_is_read_and_its_place_only_if_that_is_wanted():
     data = saved(drawn(), "JPEG", exif=exif())
     assert picture.read(data).taken_at == "2023-04-02T07:00:00.000+00:00"
     assert picture.read(data).place is None
@@ -86,14 +84,14 @@ def test_the_time_of_a_photo_is_read_and_its_place_only_if_that_is_wanted() -> N
 
 
 @pytest.mark.parametrize("value", ["2023:02:31 09:00:00", "soon", "0000:00:00 00:00:00", "\0"])
-def test_a_time_that_is_none_is_none(value: str) -> None:
+def test_a_time_that_is_none_is_none(value):
     wrong = exif()
     wrong.get_ifd(0x8769)[0x9003] = value
     assert picture.read(saved(drawn(), "JPEG", exif=wrong)).taken_at is None
 
 
 @pytest.mark.parametrize("zone", ["   :  ", "+9:00", "+99:00", "local"])
-def test_a_time_with_a_zone_that_is_none_is_read_as_one_without(zone: str) -> None:
+def test_a_time_with_a_zone_that_is_none_is_read_as_one_without(zone):
     wrong, without = exif(), exif()
     wrong.get_ifd(0x8769)[0x9011] = zone
     del without.get_ifd(0x8769)[0x9011]
@@ -101,7 +99,7 @@ def test_a_time_with_a_zone_that_is_none_is_read_as_one_without(zone: str) -> No
     assert found == picture.read(saved(drawn(), "JPEG", exif=without)).taken_at is not None
 
 
-def test_a_photo_with_a_damaged_exif_is_read_without_it() -> None:
+def test_a_photo_with_a_damaged_exif_is_read_without_it():
     plain = saved(drawn(), "JPEG")
     for damaged in (b"Exif\0\0garbage!", b"Exif\0\0MM\0*\xff\xff\xff\xff", b"Exif\0\0II"):
         segment = b"\xff\xe1" + struct.pack(">H", len(damaged) + 2) + damaged
@@ -111,7 +109,7 @@ def test_a_photo_with_a_damaged_exif_is_read_without_it() -> None:
         assert picture.pixels(plain[:2] + segment + plain[2:], 100).shape == (75, 100, 3)
 
 
-def test_a_place_that_is_none_is_none() -> None:
+def test_a_place_that_is_none_is_none():
     for wrong in ((59.0, 54.0), (999.0, 0.0, 0.0), (59.0,) * 4):
         given = exif()
         given.get_ifd(0x8825)[2] = wrong
@@ -119,7 +117,7 @@ def test_a_place_that_is_none_is_none() -> None:
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK", "YCbCr"])
-def test_every_mode_gives_the_same_hash_and_a_thumbnail(mode: str) -> None:
+def test_every_mode_gives_the_same_hash_and_a_thumbnail(mode):
     grey = drawn().convert("L")
     found = picture.read(saved(grey.convert("RGB").convert(mode), "TIFF"))
     assert _apart(found.phash, picture.read(saved(grey)).phash) <= 4
@@ -127,12 +125,12 @@ def test_every_mode_gives_the_same_hash_and_a_thumbnail(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["I", "F"])
-def test_a_picture_of_32_bits_is_refused(mode: str) -> None:
+def test_a_picture_of_32_bits_is_refused(mode):
     with pytest.raises(InputError, match="32 bits a channel; export it with 8"):
         picture.read(saved(drawn().convert("L").convert(mode), "TIFF"))
 
 
-def test_sixteen_bits_and_a_cmyk_jpeg_are_seen_as_they_look() -> None:
+def test_sixteen_bits_and_a_cmyk_jpeg_are_seen_as_they_look():
     grey = drawn().convert("L")
     deep = Image.fromarray(np.asarray(grey).astype(np.uint16) * 257)
     assert deep.mode == "I;16"
@@ -140,24 +138,24 @@ def test_sixteen_bits_and_a_cmyk_jpeg_are_seen_as_they_look() -> None:
         assert _apart(picture.read(data).phash, picture.read(saved(grey)).phash) <= 4
 
 
-def test_what_is_transparent_is_white() -> None:
+def test_what_is_transparent_is_white():
     data = saved(Image.new("RGBA", (40, 30), (0, 0, 0, 0)))
     assert picture.pixels(data, 40).min() == 255
 
 
-def test_of_an_animation_the_first_frame_is_seen_and_all_are_kept() -> None:
+def test_of_an_animation_the_first_frame_is_seen_and_all_are_kept():
     frames = [drawn((60, 40), seed) for seed in range(3)]
     for kind, more in (("GIF", {"comment": b"SECRET"}), ("WEBP", {"lossless": True}), ("PNG", {})):
         rest = {"save_all": True, "append_images": frames[1:], "loop": 0, **more}
         found = picture.read(saved(frames[0], kind, **rest))
         assert found.animated and b"SECRET" not in found.data
         kept = opened(found.data)
-        assert (kept.n_frames, kept.info["loop"]) == (3, 0)  # type: ignore[attr-defined]
+        assert (kept.n_frames, kept.info["loop"]) == (3, 0)
         assert _apart(found.phash, picture.read(saved(frames[0])).phash) <= 6
     assert not picture.read(saved(frames[0], "GIF")).animated
 
 
-def test_alike_pictures_are_near_and_others_are_far() -> None:
+def test_alike_pictures_are_near_and_others_are_far():
     known = picture.read(saved(drawn())).phash
     alike = [
         saved(drawn(), "JPEG", quality=30),
@@ -170,11 +168,11 @@ def test_alike_pictures_are_near_and_others_are_far() -> None:
     assert min(_apart(other, known) for other in others) > 12
 
 
-def _apart(one: str, other: str) -> int:
+def _apart(one, other):
     return (int(one, 16) ^ int(other, 16)).bit_count()
 
 
-def test_what_may_leave_is_small_and_bare() -> None:
+def test_what_may_leave_is_small_and_bare():
     data = picture.outgoing(picture.read(saved(drawn((2000, 1500)), "JPEG", exif=exif(6))).data)
     image = opened(data)
     assert image.format == "JPEG" and image.size == (384, 512) and dict(image.getexif()) == {}
@@ -194,12 +192,12 @@ def test_what_may_leave_is_small_and_bare() -> None:
         (b"\x89PNG\r\n\x1a\n", "damaged, or no PNG"),
     ],
 )
-def test_what_is_no_picture_is_refused_by_name(data: bytes, what: str) -> None:
+def test_what_is_no_picture_is_refused_by_name(data, what):
     with pytest.raises(InputError, match=what):
         picture.read(data)
 
 
-def test_paths_and_data_uris_that_are_none_are_refused(tmp_path: Path) -> None:
+def test_paths_and_data_uris_that_are_none_are_refused(tmp_path):
     for source, message in (
         (tmp_path / "none.png", "cannot read the image .*No such file"),
         (tmp_path, "cannot read the image .*directory"),
@@ -215,7 +213,7 @@ def test_paths_and_data_uris_that_are_none_are_refused(tmp_path: Path) -> None:
             picture.read(source)
 
 
-def test_without_pillow_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pillow_the_error_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr(config, "find_spec", lambda _name: None)
     picture._pillow.cache_clear()
     with pytest.raises(ConfigError, match=r'pip install "edgemem-runtime\[images\]"'):
@@ -241,7 +239,7 @@ print(refused, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
-def measured(folder: Path, files: dict[str, bytes]) -> tuple[int, float]:
+def measured(folder, files):
     """How many files are refused, and how many MB the process has grown by at its highest."""
     root = str(Path(__file__).parents[1])
     warm = folder / "warm.png"
@@ -256,16 +254,16 @@ def measured(folder: Path, files: dict[str, bytes]) -> tuple[int, float]:
     return int(refused), int(grown) / 1024
 
 
-def chunk(name: bytes, body: bytes) -> bytes:
+def chunk(name, body):
     return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
 
 
-def png(width: int, height: int, *more: bytes) -> bytes:
+def png(width, height, *more):
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + b"".join(more) + chunk(b"IEND", b"")
 
 
-def test_a_bomb_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+def test_a_bomb_is_refused_before_it_is_decoded(tmp_path):
     zeros = zlib.compress(bytes(50_000_000))
     gif = b"GIF89a" + struct.pack("<HH", 65535, 65535) + b"\0\0\0"
     webp = b"VP8X" + struct.pack("<I", 10) + bytes([16, 0, 0, 0]) + b"\xfe\x3f\0" * 2
@@ -286,8 +284,8 @@ def test_a_bomb_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
 
 
 def test_forty_megapixels_take_little_memory_as_a_jpeg_and_less_than_five_bytes_a_pixel_as_a_png(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     large = Image.new("RGB", (7300, 5480), "teal")
     for kind, most in (("JPEG", 40), ("PNG", 200)):
         folder = tmp_path / kind
@@ -298,7 +296,7 @@ def test_forty_megapixels_take_little_memory_as_a_jpeg_and_less_than_five_bytes_
         picture.read(png(8000, 8000))
 
 
-def test_five_hundred_damaged_files_do_no_harm(tmp_path: Path) -> None:
+def test_five_hundred_damaged_files_do_no_harm(tmp_path):
     """Cut, changed and joined at random, they are refused or read, and never anything else."""
     chosen = random.Random(27)
     whole = [
@@ -329,7 +327,7 @@ def test_five_hundred_damaged_files_do_no_harm(tmp_path: Path) -> None:
     assert grown < 60
 
 
-def test_base64_of_a_megabyte_is_no_slow_path() -> None:
+def test_base64_of_a_megabyte_is_no_slow_path():
     text = "data:image/png;base64," + base64.b64encode(bytes(1_000_000)).decode()
     with pytest.raises(InputError, match="of no known kind"):
         picture.read(text)

@@ -1,15 +1,10 @@
 """The exports of chat programs become messages: ChatGPT, Claude, Telegram, OpenAI and WhatsApp."""
 
-from __future__ import annotations
-
 import json
 import zipfile
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
-from clikit import Run
 from fake_engine import FakeEngine
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,17 +18,14 @@ from edgemem.pipeline.chat_exports import Program
 from edgemem.pipeline.importers import detect_format, read_chat_log, read_conversations
 from edgemem.sync import pairing_code, sync
 
-StandIn = Callable[[FakeEngine], None]
-Told = list[tuple[str, str | None, str, str | None]]
 
-
-def saved(path: Path, value: Any) -> Path:
+def saved(path, value):
     text = value if isinstance(value, str) else json.dumps(value)
     path.write_text(text, encoding="utf-8")
     return path
 
 
-def told(path: Path, number: int = 0) -> Told:
+def told(path, number=0):
     log = read_conversations(path, detect_format(path))[number]
     return [(m["role"], m.get("name"), m["content"], m.get("timestamp")) for m in log.messages]
 
@@ -41,15 +33,13 @@ def told(path: Path, number: int = 0) -> Told:
 # -- ChatGPT -------------------------------------------------------------------------------------
 
 
-def node(
-    parent: str | None, role: str, *parts: Any, time: float | None = None, **more: Any
-) -> dict[str, Any]:
+def node(parent, role, *parts, time=None, **more):
     content = {"content_type": "text", "parts": list(parts)}
     message = {"author": {"role": role}, "create_time": time, "content": content, **more}
     return {"message": message, "parent": parent, "children": []}
 
 
-def chatgpt() -> dict[str, Any]:
+def chatgpt():
     hidden = {"is_visually_hidden_from_conversation": True}
     return {
         "title": "Boats",
@@ -70,8 +60,8 @@ def chatgpt() -> dict[str, Any]:
 
 
 def test_chatgpts_branch_of_the_current_node_is_read_without_system_and_tools(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     second = {**chatgpt(), "current_node": "old"}
     file = saved(tmp_path / "conversations.json", [chatgpt(), second])
     assert detect_format(file) == "chatgpt"
@@ -88,8 +78,8 @@ def test_chatgpts_branch_of_the_current_node_is_read_without_system_and_tools(
 
 
 def test_what_a_user_wrote_about_themselves_in_chatgpts_settings_is_read_once(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     about = {"user_context_message_data": {"about_user_message": "I am vegetarian."}}
     hidden = node("b", "user", metadata={**about, "is_visually_hidden_from_conversation": True})
     one, later = chatgpt(), {**chatgpt(), "create_time": 1714657600.0}
@@ -102,10 +92,8 @@ def test_what_a_user_wrote_about_themselves_in_chatgpts_settings_is_read_once(
     assert len(read_conversations(plain, "chatgpt")) == 2
 
 
-def test_the_conversations_of_an_export_are_told_in_the_order_of_their_time(
-    tmp_path: Path, run: Run
-) -> None:
-    def one(day: int, text: str) -> dict[str, Any]:
+def test_the_conversations_of_an_export_are_told_in_the_order_of_their_time(tmp_path, run):
+    def one(day, text):
         mapping = {"a": node(None, "user", text, time=1714557600.0 + day * 86400)}
         return {"create_time": 1714557600.0 + day * 86400, "current_node": "a", "mapping": mapping}
 
@@ -116,7 +104,7 @@ def test_the_conversations_of_an_export_are_told_in_the_order_of_their_time(
     assert places == sorted(places)
 
 
-def test_one_conversation_without_times_is_read_without_times(tmp_path: Path) -> None:
+def test_one_conversation_without_times_is_read_without_times(tmp_path):
     one = chatgpt()
     del one["create_time"], one["current_node"]
     one["mapping"] = {"a": node(None, "user", "Hi"), "b": node("a", "assistant", "Hello")}
@@ -125,7 +113,7 @@ def test_one_conversation_without_times_is_read_without_times(tmp_path: Path) ->
     assert not read_conversations(file, "chatgpt")[0].dated
 
 
-def test_a_branch_that_is_a_circle_ends(tmp_path: Path) -> None:
+def test_a_branch_that_is_a_circle_ends(tmp_path):
     one = {"mapping": {"a": node("b", "user", "Hi"), "b": node("a", "user", "Ho")}}
     assert [said[2] for said in told(saved(tmp_path / "c.json", [one]))] == ["Hi", "Ho"]
 
@@ -133,7 +121,7 @@ def test_a_branch_that_is_a_circle_ends(tmp_path: Path) -> None:
 # -- Claude, Telegram, OpenAI ----------------------------------------------------------------------
 
 
-def claude() -> dict[str, Any]:
+def claude():
     tool = [{"type": "tool_use", "input": {}}, {"type": "text", "text": "A fine boat."}]
     return {
         "name": "Boats",
@@ -147,7 +135,7 @@ def claude() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_claudes_export_has_the_users_words_and_the_assistants(tmp_path: Path) -> None:
+def test_claudes_export_has_the_users_words_and_the_assistants(tmp_path):
     file = saved(tmp_path / "conversations.json", [claude()])
     assert detect_format(file) == "claude"
     assert told(file) == [
@@ -157,7 +145,7 @@ def test_claudes_export_has_the_users_words_and_the_assistants(tmp_path: Path) -
     assert read_conversations(file, "claude")[0].left_out == 1
 
 
-def telegram() -> dict[str, Any]:
+def telegram():
     bold = ["I have a ", {"type": "bold", "text": "red"}, " boat."]
     return {
         "name": "Nia",
@@ -174,7 +162,7 @@ def telegram() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_people_in_telegram_are_named_speakers(tmp_path: Path) -> None:
+def test_people_in_telegram_are_named_speakers(tmp_path):
     file = saved(tmp_path / "result.json", json.dumps(telegram(), indent=1))
     assert detect_format(file) == "telegram"
     expected = [
@@ -205,7 +193,7 @@ OPENAI = [
         "\n".join(map(json.dumps, OPENAI)),
     ],
 )
-def test_openais_messages_are_read_as_json_and_as_lines_of_it(tmp_path: Path, text: str) -> None:
+def test_openais_messages_are_read_as_json_and_as_lines_of_it(tmp_path, text):
     file = saved(tmp_path / "messages.json", text)
     assert detect_format(file) == "openai"
     expected = [("user", None, "I have a red boat."), ("assistant", None, "A fine boat.")]
@@ -228,9 +216,7 @@ def test_openais_messages_are_read_as_json_and_as_lines_of_it(tmp_path: Path, te
         ("claude", '[\n{"chat_messages', "x.json is not JSON: .* Correct it"),
     ],
 )
-def test_an_export_of_another_shape_says_which_conversation(
-    tmp_path: Path, program: str, value: Any, message: str
-) -> None:
+def test_an_export_of_another_shape_says_which_conversation(tmp_path, program, value, message):
     with pytest.raises(InputError, match=message):
         read_conversations(saved(tmp_path / "x.json", value), program)
 
@@ -239,10 +225,8 @@ HOSTILE = st.sampled_from([None, 5, -1, 1e300, float("nan"), True, "", "\ud800\0
 
 
 @given(st.data())
-def test_a_damaged_export_is_read_or_refused_and_what_is_read_can_be_stored(
-    tmp_path_factory: Any, data: st.DataObject
-) -> None:
-    def mangled(value: Any) -> Any:
+def test_a_damaged_export_is_read_or_refused_and_what_is_read_can_be_stored(tmp_path_factory, data):
+    def mangled(value):
         if data.draw(st.integers(0, 14)) == 0:
             return data.draw(HOSTILE)
         if isinstance(value, dict):
@@ -265,7 +249,7 @@ def test_a_damaged_export_is_read_or_refused_and_what_is_read_can_be_stored(
 LOG = "[01/05/2024, 10:00:00] Nia: I have a red boat.\n"
 
 
-def archive(path: Path, files: dict[str, bytes], packing: int = zipfile.ZIP_DEFLATED) -> Path:
+def archive(path, files, packing=zipfile.ZIP_DEFLATED):
     with zipfile.ZipFile(path, "w", packing) as out:
         for name, data in files.items():
             out.writestr(name, data)
@@ -273,7 +257,7 @@ def archive(path: Path, files: dict[str, bytes], packing: int = zipfile.ZIP_DEFL
 
 
 @pytest.mark.parametrize("name", ["_chat.txt", "WhatsApp Chat mit Nia.txt", "Nia/_chat.txt"])
-def test_the_text_in_whatsapps_zip_is_read_and_its_media_are_not(tmp_path: Path, name: str) -> None:
+def test_the_text_in_whatsapps_zip_is_read_and_its_media_are_not(tmp_path, name):
     media = {"PHOTO-1.jpg": b"\xff\xd8\xff" * 99, "notes.txt": b"Bo: no chat"}
     file = archive(tmp_path / "chat.zip", {**media, name: LOG.encode()})
     assert detect_format(file) == "chat"
@@ -281,7 +265,7 @@ def test_the_text_in_whatsapps_zip_is_read_and_its_media_are_not(tmp_path: Path,
     assert (message["name"], message["content"]) == ("Nia", "I have a red boat.")
 
 
-def test_the_zip_of_chatgpt_is_read_too(tmp_path: Path) -> None:
+def test_the_zip_of_chatgpt_is_read_too(tmp_path):
     data = json.dumps([chatgpt()]).encode()
     file = archive(tmp_path / "export.zip", {"conversations.json": data, "user.json": b"{}"})
     assert detect_format(file) == "chatgpt" and len(told(file)) == 3
@@ -298,16 +282,16 @@ def test_the_zip_of_chatgpt_is_read_too(tmp_path: Path) -> None:
     ],
 )
 def test_a_zip_that_cannot_be_read_says_what_to_do(
-    tmp_path: Path, files: dict[str, bytes], packing: int, message: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    tmp_path, files, packing, message,
+    monkeypatch,
+):  # fmt: skip
     monkeypatch.setattr(importers, "MAX_ZIPPED_BYTES", 999)
     with pytest.raises(InputError, match=message):
         read_chat_log(archive(tmp_path / "chat.zip", files, packing))
 
 
 @given(st.integers(0), st.binary(min_size=1, max_size=8))
-def test_a_damaged_zip_is_read_or_refused(tmp_path_factory: Any, place: int, put: bytes) -> None:
+def test_a_damaged_zip_is_read_or_refused(tmp_path_factory, place, put):
     file = archive(tmp_path_factory.getbasetemp() / "chat.zip", {"_chat.txt": LOG.encode() * 9})
     data = file.read_bytes()
     at = place % len(data)
@@ -319,7 +303,7 @@ def test_a_damaged_zip_is_read_or_refused(tmp_path_factory: Any, place: int, put
         pass
 
 
-def written(tmp_path: Path, *texts: str) -> list[str]:
+def written(tmp_path, *texts):
     lines = [f"[01/05/2024, 10:00:00] Nia: {text}\n" for text in texts]
     log = read_chat_log(saved(tmp_path / "_chat.txt", "".join([*lines, LOG])))
     assert log.left_out == len(texts) + 1 - len(log.messages)
@@ -356,7 +340,7 @@ def written(tmp_path: Path, *texts: str) -> list[str]:
         "Warte auf diese Nachricht. Dies kann etwas dauern.",
     ],
 )
-def test_what_whatsapp_itself_says_is_left_out(tmp_path: Path, text: str) -> None:
+def test_what_whatsapp_itself_says_is_left_out(tmp_path, text):
     assert written(tmp_path, text) == []
 
 
@@ -378,7 +362,7 @@ def test_what_whatsapp_itself_says_is_left_out(tmp_path: Path, text: str) -> Non
         "if a < b and the message was edited > c",
     ],
 )
-def test_what_a_person_says_about_it_is_kept(tmp_path: Path, text: str) -> None:
+def test_what_a_person_says_about_it_is_kept(tmp_path, text):
     assert written(tmp_path, text) == [text]
 
 
@@ -397,7 +381,7 @@ def test_what_a_person_says_about_it_is_kept(tmp_path: Path, text: str) -> None:
         ("UMFRAGE:\nWer?\nOPTION: Ruth (3 Stimmen)", "Wer?\nOPTION: Ruth"),
     ],
 )  # fmt: skip
-def test_what_whatsapp_adds_to_a_message_is_cut_off(tmp_path: Path, text: str, kept: str) -> None:
+def test_what_whatsapp_adds_to_a_message_is_cut_off(tmp_path, text, kept):
     assert written(tmp_path, text) == [kept]
 
 
@@ -413,20 +397,20 @@ def test_what_whatsapp_adds_to_a_message_is_cut_off(tmp_path: Path, text: str, k
         "a créé le groupe « Brandts : famille »",
     ],
 )
-def test_a_group_whose_name_has_a_colon_is_no_person(tmp_path: Path, notice: str) -> None:
+def test_a_group_whose_name_has_a_colon_is_no_person(tmp_path, notice):
     text = f"1/1/24, 9:00 AM - Ruth {notice}\n1/1/24, 9:01 AM - Ruth: Hello\n"
     log = read_chat_log(saved(tmp_path / "_chat.txt", text))
     assert [m["name"] for m in log.messages] == ["Ruth"] and log.left_out == 1
 
 
 @pytest.mark.parametrize("name", ["Dave 6'4\"", 'Dave "Tall"', "Ann «Nana", 'Tom "Nana'])
-def test_a_person_whose_name_has_quotation_marks_is_no_notice(tmp_path: Path, name: str) -> None:
+def test_a_person_whose_name_has_quotation_marks_is_no_notice(tmp_path, name):
     said = 'He said "come", and »yes«, and "my plans changed" on Friday'
     log = read_chat_log(saved(tmp_path / "_chat.txt", f"1/1/24, 9:00 AM - {name}: {said}\n"))
     assert [(m["name"], m["content"]) for m in log.messages] == [(name, said)]
 
 
-def test_chatgpts_citations_are_cut_off(tmp_path: Path) -> None:
+def test_chatgpts_citations_are_cut_off(tmp_path):
     one = chatgpt()
     marked = "A sloop \ue200cite\ue202turn0search1\ue201 has one mast【4†source】."
     one["mapping"]["g"] = node("f", "assistant", marked, time=1714557605)
@@ -435,7 +419,7 @@ def test_chatgpts_citations_are_cut_off(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("home")
-def test_a_file_that_was_cut_off_is_called_so(tmp_path: Path, run: Run) -> None:
+def test_a_file_that_was_cut_off_is_called_so(tmp_path, run):
     cut = saved(tmp_path / "conversations.json", json.dumps([chatgpt()])[:400])
     log = saved(tmp_path / "_chat.txt", LOG)
     told = run("import", "--no-infer", str(log), str(cut), code=2).stderr
@@ -444,7 +428,7 @@ def test_a_file_that_was_cut_off_is_called_so(tmp_path: Path, run: Run) -> None:
 
 
 @pytest.mark.usefixtures("home")
-def test_a_folder_of_notes_gets_no_advice_about_vectors(tmp_path: Path, run: Run) -> None:
+def test_a_folder_of_notes_gets_no_advice_about_vectors(tmp_path, run):
     (tmp_path / "notes" / "2021").mkdir(parents=True)
     saved(tmp_path / "notes" / "2021" / "garden.md", "Dug.")
     told = run("import", str(tmp_path / "notes"), code=2).stderr
@@ -454,16 +438,14 @@ def test_a_folder_of_notes_gets_no_advice_about_vectors(tmp_path: Path, run: Run
 # -- the command -----------------------------------------------------------------------------------
 
 
-def row_of(result: Any) -> dict[str, Any]:
+def row_of(result):
     (row,) = json.loads(result.stdout)["results"]
     return dict(row)
 
 
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("make", [chatgpt, claude, telegram])
-def test_an_export_of_a_program_is_imported_once(
-    tmp_path: Path, run: Run, make: Callable[[], dict[str, Any]]
-) -> None:
+def test_an_export_of_a_program_is_imported_once(tmp_path, run, make):
     file = saved(tmp_path / "conversations.json", [make()])
     row = row_of(run("import", "--no-infer", str(file), "--json"))
     assert row["format"] == make.__name__ and row["imported"] >= 2 and row["skipped"] == 0
@@ -473,9 +455,7 @@ def test_an_export_of_a_program_is_imported_once(
 
 
 @pytest.mark.usefixtures("home")
-def test_no_fact_is_taken_from_what_a_model_said(
-    tmp_path: Path, run: Run, stand_in: StandIn
-) -> None:
+def test_no_fact_is_taken_from_what_a_model_said(tmp_path, run, stand_in):
     facts = {"I have a red boat.": "{} has a red boat", "A fine boat.": "{} is fine"}
     stand_in(FakeEngine(facts=facts))
     run("import", str(saved(tmp_path / "conversations.json", [claude()])))
@@ -484,13 +464,11 @@ def test_no_fact_is_taken_from_what_a_model_said(
 
 
 @pytest.mark.usefixtures("home")
-def test_an_import_gives_the_same_ids_on_every_device(
-    tmp_path: Path, run: Run, stand_in: StandIn
-) -> None:
+def test_an_import_gives_the_same_ids_on_every_device(tmp_path, run, stand_in):
     stand_in(FakeEngine(facts={"I have a red boat.": "{} has a red boat"}))
     file = str(saved(tmp_path / "conversations.json", [claude()]))
 
-    def ids(db: str, *option: str) -> list[str]:
+    def ids(db, *option):
         run("import", file, "--db", str(tmp_path / db), *option)
         rows = json.loads(run("list", "--db", str(tmp_path / db), *option, "--json").stdout)
         return [row["id"] for row in rows["results"]]
@@ -502,8 +480,8 @@ def test_an_import_gives_the_same_ids_on_every_device(
 
 @pytest.mark.usefixtures("home")
 def test_two_devices_that_import_one_file_have_it_once_and_erase_it_for_both(
-    tmp_path: Path, run: Run, stand_in: StandIn
-) -> None:
+    tmp_path, run, stand_in
+):
     stand_in(FakeEngine(facts={"I have a red boat.": "{} has a red boat"}))
     file = str(saved(tmp_path / "conversations.json", [claude()]))
     a, b, folder = (str(tmp_path / name) for name in ("a.db", "b.db", "shared"))
@@ -535,9 +513,7 @@ def test_two_devices_that_import_one_file_have_it_once_and_erase_it_for_both(
     ],
     ids=["as it was", "edited", "deleted"],
 )
-def test_facts_that_another_device_took_of_an_import_are_no_news(
-    tmp_path: Path, change: Callable[[str, Memory], object], left: list[str]
-) -> None:
+def test_facts_that_another_device_took_of_an_import_are_no_news(tmp_path, change, left):
     told = {"I live in Oslo.": "{} lives in Oslo", "I sail on Sundays.": "{} sails on Sundays"}
     said = {"role": "user", "content": "I live in Oslo.", "metadata": {"import_id": "ab" * 16}}
     a, b = (quick(tmp_path / f"{name}.db", engine=FakeEngine(facts=told)) for name in "ab")
@@ -560,7 +536,7 @@ def test_facts_that_another_device_took_of_an_import_are_no_news(
 
 
 @pytest.mark.usefixtures("home")
-def test_what_was_erased_does_not_come_back_with_a_longer_export(tmp_path: Path, run: Run) -> None:
+def test_what_was_erased_does_not_come_back_with_a_longer_export(tmp_path, run):
     file = saved(tmp_path / "log.txt", LOG)
     run("import", "--no-infer", str(file))
     first, *_ = run("list").stdout.splitlines()
@@ -572,9 +548,7 @@ def test_what_was_erased_does_not_come_back_with_a_longer_export(tmp_path: Path,
 
 
 @pytest.mark.usefixtures("home")
-def test_a_log_whose_order_of_day_and_month_is_settled_later_is_imported_once(
-    tmp_path: Path, run: Run
-) -> None:
+def test_a_log_whose_order_of_day_and_month_is_settled_later_is_imported_once(tmp_path, run):
     text = "5/1/24, 10:00 - Ana: hi\n5/2/24, 10:05 - Bo: hello\n"
     file = saved(tmp_path / "_chat.txt", text)
     run("import", "--no-infer", str(file))
@@ -584,7 +558,7 @@ def test_a_log_whose_order_of_day_and_month_is_settled_later_is_imported_once(
 
 
 @pytest.mark.usefixtures("home")
-def test_whoever_is_me_becomes_the_user(tmp_path: Path, run: Run) -> None:
+def test_whoever_is_me_becomes_the_user(tmp_path, run):
     file = saved(tmp_path / "log.txt", "Mara: I sail.\nTom Lee: I row.\n")
     assert "said by Mara, Tom Lee. With --me" in run("import", "--no-infer", str(file)).stderr
     other = ("--db", str(tmp_path / "o.db"))
@@ -600,15 +574,13 @@ def test_whoever_is_me_becomes_the_user(tmp_path: Path, run: Run) -> None:
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("text", ['{"neither": "nor"}', '[{"type": "FeatureCollection"}]', "words"])
 @pytest.mark.parametrize("option", [(), ("--no-infer",)])
-def test_a_file_of_no_form_says_which_forms_are_read(
-    tmp_path: Path, run: Run, text: str, option: tuple[str, ...]
-) -> None:
+def test_a_file_of_no_form_says_which_forms_are_read(tmp_path, run, text, option):
     result = run("import", *option, str(saved(tmp_path / "x.json", text)), code=2)
     assert "conversations.json of ChatGPT or Claude; Telegram's result.json" in result.stderr
 
 
 @pytest.mark.usefixtures("home")
-def test_an_import_says_for_whom_it_stored(tmp_path: Path, run: Run) -> None:
+def test_an_import_says_for_whom_it_stored(tmp_path, run):
     lines = '{"memory": "I have a boat", "user_id": "tom"}\n{"memory": "I sail", "user_id": "ana"}'
     file = saved(tmp_path / "m.jsonl", lines)
     told = "stored for user_id 'ana', 'tom'. The commands show those of 'default', unless they"
@@ -634,16 +606,16 @@ def test_an_import_says_for_whom_it_stored(tmp_path: Path, run: Run) -> None:
     ],
 )
 def test_a_stopped_import_says_how_many_turns_are_stored_and_goes_on(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch,
-    error: BaseException, option: tuple[str, ...], failing: int, stored: int,
-) -> None:  # fmt: skip
+    tmp_path, run, monkeypatch,
+    error, option, failing, stored,
+):  # fmt: skip
     lines = [
         f"[2024-05-01 10:{n % 60:02}] {'Ana' if n % 2 else 'Bo'}: turn {n}\n" for n in range(70)
     ]
     file = saved(tmp_path / "log.txt", "".join(lines))
     add, calls = Memory.add, []
 
-    def stopped(self: Memory, messages: Any, **kwargs: Any) -> Any:
+    def stopped(self, messages, **kwargs):
         calls.append(1)
         fails = len(calls) == failing
         if not (fails and option):

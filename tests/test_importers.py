@@ -1,16 +1,11 @@
 """Conversations in files become messages: LoCoMo, chat logs, the demo's format."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime
 from importlib import resources
-from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import pytest
-from clikit import Run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,7 +22,7 @@ from edgemem.pipeline.importers import (
 )
 
 
-def locomo() -> dict[str, Any]:
+def locomo():
     """A conversation of LoCoMo's shape; the words are ours."""
     return {
         "sample_id": "conv-0",
@@ -48,7 +43,7 @@ def locomo() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def write(path: Path, text: str | bytes | dict[str, Any] | list[Any]) -> Path:
+def write(path, text):
     if isinstance(text, bytes):
         path.write_bytes(text)
     else:
@@ -56,7 +51,7 @@ def write(path: Path, text: str | bytes | dict[str, Any] | list[Any]) -> Path:
     return path
 
 
-def said(path: Path) -> list[tuple[str | None, str, str | None]]:
+def said(path):
     messages = read_chat_log(path).messages
     return [(m.get("name"), m["content"], m.get("timestamp")) for m in messages]
 
@@ -64,7 +59,7 @@ def said(path: Path) -> list[tuple[str | None, str, str | None]]:
 # -- LoCoMo --------------------------------------------------------------------------------------
 
 
-def test_locomo_turns_come_in_the_order_of_their_sessions_with_dates(tmp_path: Path) -> None:
+def test_locomo_turns_come_in_the_order_of_their_sessions_with_dates(tmp_path):
     file = locomo_file(write(tmp_path / "c.json", locomo()))
     assert file.sample_id == "conv-0" and file.qa == locomo()["qa"]
     expected = (
@@ -78,19 +73,19 @@ def test_locomo_turns_come_in_the_order_of_their_sessions_with_dates(tmp_path: P
         assert message == {**told, "metadata": about}
 
 
-def test_a_session_at_the_end_of_time_is_an_input_error() -> None:
+def test_a_session_at_the_end_of_time_is_an_input_error():
     assert spaced("9999-12-31T23:59:59Z", 0) == "9999-12-31T23:59:59.000+00:00"
     with pytest.raises(InputError, match="past the year 9999"):
         spaced("9999-12-31T23:59:59Z", 1)
 
 
 @pytest.mark.parametrize("key", ["session_01", "session_\u0661", "session_" + "9" * 5000])
-def test_a_key_that_is_no_sessions_is_passed_over(tmp_path: Path, key: str) -> None:
+def test_a_key_that_is_no_sessions_is_passed_over(tmp_path, key):
     more = write(tmp_path / "c.json", broken(lambda c: c.update({key: [5]})))
     assert locomo_file(more) == locomo_file(write(tmp_path / "d.json", locomo()))
 
 
-def test_several_locomo_conversations_are_read_one_by_one(tmp_path: Path) -> None:
+def test_several_locomo_conversations_are_read_one_by_one(tmp_path):
     first, second = locomo(), locomo()
     del second["sample_id"]
     path = write(tmp_path / "all.json", [first, second])
@@ -99,7 +94,7 @@ def test_several_locomo_conversations_are_read_one_by_one(tmp_path: Path) -> Non
         locomo_file(path)
 
 
-def broken(change: Any) -> dict[str, Any]:
+def broken(change):
     raw = locomo()
     change(raw["conversation"])
     return raw
@@ -121,7 +116,7 @@ def broken(change: Any) -> dict[str, Any]:
         (broken(lambda c: c["session_2"].insert(0, 5)), "turn 1 of session_2 lacks"),
     ],
 )  # fmt: skip
-def test_a_file_that_is_not_locomos_says_where(tmp_path: Path, raw: Any, message: str) -> None:
+def test_a_file_that_is_not_locomos_says_where(tmp_path, raw, message):
     with pytest.raises(InputError) as caught:
         locomo_file(write(tmp_path / "c.json", raw))
     assert message in str(caught.value) and "c.json" in str(caught.value)
@@ -130,7 +125,7 @@ def test_a_file_that_is_not_locomos_says_where(tmp_path: Path, raw: Any, message
 # -- chat logs -----------------------------------------------------------------------------------
 
 
-def test_a_log_with_iso_times_in_brackets_keeps_lines_without_a_head(tmp_path: Path) -> None:
+def test_a_log_with_iso_times_in_brackets_keeps_lines_without_a_head(tmp_path):
     text = "[2024-05-01 10:00] Ada: Hi!\nSecond line: still Ada\n\n"
     text += "[2024-05-01 10:01:30] Bo B.:\nyes\n"
     assert said(write(tmp_path / "log.txt", text)) == [
@@ -154,11 +149,11 @@ def test_a_log_with_iso_times_in_brackets_keeps_lines_without_a_head(tmp_path: P
         ("2024/05/01, 10:03 - Ada: hi", "2024-05-01T10:03:00"),
     ],
 )
-def test_each_shape_of_time_is_read(tmp_path: Path, line: str, time: str) -> None:
+def test_each_shape_of_time_is_read(tmp_path, line, time):
     assert said(write(tmp_path / "log.txt", line)) == [("Ada", "hi", time)]
 
 
-def test_day_and_month_are_told_apart_by_the_whole_log(tmp_path: Path) -> None:
+def test_day_and_month_are_told_apart_by_the_whole_log(tmp_path):
     by_a_later_line = "5/1/24, 10:00 - Ada: a\n5/13/24, 10:00 - Ada: b\n"
     assert said(write(tmp_path / "a.txt", by_a_later_line))[0][2] == "2024-05-01T10:00:00"
     by_time_running_on = "11/1/24, 10:00 - Ada: a\n12/1/24, 10:00 - Ada: b\n1/2/25, 9:00 - Ada: c\n"
@@ -179,7 +174,7 @@ def test_day_and_month_are_told_apart_by_the_whole_log(tmp_path: Path) -> None:
         "31/02/24, 10:00 - Bo: no day",
     ],
 )
-def test_a_date_within_a_message_is_a_line_of_it(tmp_path: Path, head: str, pasted: str) -> None:
+def test_a_date_within_a_message_is_a_line_of_it(tmp_path, head, pasted):
     lines = [f"{head.format(25, 'Ada')}Dates:", pasted, "more", f"{head.format(26, 'Bo')}thanks"]
     assert said(write(tmp_path / "log.txt", "\n".join(lines))) == [
         ("Ada", f"Dates:\n{pasted}\nmore", "2024-12-25T10:00:00"),
@@ -187,7 +182,7 @@ def test_a_date_within_a_message_is_a_line_of_it(tmp_path: Path, head: str, past
     ]
 
 
-def test_notices_and_media_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_notices_and_media_are_left_out_and_counted(tmp_path):
     text = (
         "01/05/2024, 10:00 - Messages are encrypted.\n01/05/2024, 10:01 - Ada: <Media omitted>\n"
         "01/05/2024, 10:02 - Ada: hello\n01/05/2024, 10:03 - Bo left\n"
@@ -197,7 +192,7 @@ def test_notices_and_media_are_left_out_and_counted(tmp_path: Path) -> None:
     assert log.left_out == 3 and log.dated
 
 
-def test_a_log_without_times_takes_every_named_line(tmp_path: Path) -> None:
+def test_a_log_without_times_takes_every_named_line(tmp_path):
     text = "my notes\n\nuser: What is up?\nassistant: Not much.\nSee https://example.org\n"
     log = read_chat_log(write(tmp_path / "log.txt", text + "Ana-Lía: ¡Hola!\n"))
     assert not log.dated and log.left_out == 1
@@ -218,7 +213,7 @@ def test_a_log_without_times_takes_every_named_line(tmp_path: Path) -> None:
         (b"[2024-05-01 25:00] A: x", "has no line such as"),
     ],
 )
-def test_what_is_no_chat_log_says_why(tmp_path: Path, data: bytes, message: str) -> None:
+def test_what_is_no_chat_log_says_why(tmp_path, data, message):
     with pytest.raises(InputError) as caught:
         read_chat_log(write(tmp_path / "log.txt", data))
     assert message in str(caught.value)
@@ -235,9 +230,7 @@ NOTES = {
 
 
 @pytest.mark.parametrize("text", NOTES.values(), ids=NOTES)
-def test_a_letter_or_note_is_refused_instead_of_losing_most_of_it(
-    tmp_path: Path, run: Run, home: Path, text: str
-) -> None:
+def test_a_letter_or_note_is_refused_instead_of_losing_most_of_it(tmp_path, run, home, text):
     file = write(tmp_path / "note.txt", text)
     told = run("import", "--no-infer", str(file), code=2).stderr
     assert "looks like a letter or a note" in told and "`edgemem add - --timestamp TIME <" in told
@@ -259,11 +252,11 @@ def test_a_letter_or_note_is_refused_instead_of_losing_most_of_it(
         "Tom: We flew to Rome.\nA small hotel.\nTom: Day two.\nWe saw the forum.\nIt rained.\n",
     ],
 )
-def test_a_chat_without_times_is_no_note(tmp_path: Path, text: str) -> None:
+def test_a_chat_without_times_is_no_note(tmp_path, text):
     assert len(read_chat_log(write(tmp_path / "log.txt", text)).messages) == text.count(": ")
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(InputError, match=r"Cannot read .*none\.txt: No such file"):
         read_chat_log(tmp_path / "none.txt")
     with pytest.raises(InputError, match=r"Cannot read .*none\.txt: No such file"):
@@ -279,7 +272,7 @@ turns_of_a_log = st.tuples(
 
 
 @given(st.lists(turns_of_a_log, min_size=1, max_size=8))
-def test_a_written_log_reads_back(tmp_path_factory: Any, turns: list[Any]) -> None:
+def test_a_written_log_reads_back(tmp_path_factory, turns):
     lines = [f"[{time:%Y-%m-%d %H:%M:%S}] {name}: {text}" for name, text, time in turns]
     path = tmp_path_factory.getbasetemp() / "written.txt"
     path.write_text("\n".join(lines), encoding="utf-8")
@@ -290,7 +283,7 @@ def test_a_written_log_reads_back(tmp_path_factory: Any, turns: list[Any]) -> No
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_break_the_reader_in_another_way(tmp_path_factory: Any, data: bytes) -> None:
+def test_no_bytes_break_the_reader_in_another_way(tmp_path_factory, data):
     path = tmp_path_factory.getbasetemp() / "any.txt"
     path.write_bytes(data)
     try:
@@ -317,7 +310,7 @@ def test_no_bytes_break_the_reader_in_another_way(tmp_path_factory: Any, data: b
         ("12", "chat"),
     ],
 )
-def test_the_format_is_told_by_the_content(tmp_path: Path, text: str, expected: str) -> None:
+def test_the_format_is_told_by_the_content(tmp_path, text, expected):
     assert detect_format(write(tmp_path / "file", text)) == expected
 
 
@@ -332,20 +325,20 @@ message_lists = st.lists(st.fixed_dictionaries(message), max_size=12)
 
 
 @given(message_lists, message_lists)
-def test_ids_of_what_was_there_stay_when_a_log_grows(old: list[Any], new: list[Any]) -> None:
+def test_ids_of_what_was_there_stay_when_a_log_grows(old, new):
     ids = import_ids(old + new, seed="s")
     assert ids[: len(old)] == import_ids(old, seed="s")
     assert len(set(ids)) == len(ids)
 
 
-def test_ids_depend_on_the_seed_and_on_everything_before() -> None:
+def test_ids_depend_on_the_seed_and_on_everything_before():
     hi, bye = {"content": "hi"}, {"content": "bye"}
     assert import_ids([hi], seed="a") != import_ids([hi], seed="b")
     assert import_ids([hi, bye], seed="")[1] != import_ids([bye, bye], seed="")[1]
 
 
 @given(message_lists, st.booleans())
-def test_batches_hold_every_message_once_in_order(messages: list[Any], infer: bool) -> None:
+def test_batches_hold_every_message_once_in_order(messages, infer):
     with patch("edgemem.pipeline.importers.BATCH_TURNS", 5):
         made = list(batches(messages, infer=infer))
     assert [m for batch in made for m in batch] == messages
@@ -359,7 +352,7 @@ def test_batches_hold_every_message_once_in_order(messages: list[Any], infer: bo
 # -- the demo ------------------------------------------------------------------------------------
 
 
-def test_the_bundled_demo_is_of_its_format() -> None:
+def test_the_bundled_demo_is_of_its_format():
     with resources.as_file(resources.files("edgemem") / "data" / "demo.json") as path:
         demo = read_demo(path)
     assert len(demo.questions) == 6 and len(demo.sessions) >= 3
@@ -368,7 +361,7 @@ def test_the_bundled_demo_is_of_its_format() -> None:
     assert [m["timestamp"] for m in first.messages[:2]] == [first.date, spaced(first.date, 1)]
 
 
-def demo_file() -> dict[str, Any]:
+def demo_file():
     session = {"date": "2025-01-01T10:00:00Z", "messages": [{"role": "user", "content": "x"}]}
     questions = [{"question": "q?", "answers": ["a"]}]
     return {"sessions": [session], "questions_date": "2025-02-01", "questions": questions}
@@ -385,7 +378,7 @@ def demo_file() -> dict[str, Any]:
         (lambda d: d["questions"][0].update(answers=[" "]), "question 1 lacks the text"),
     ],
 )
-def test_a_demo_that_lacks_something_says_what(tmp_path: Path, change: Any, message: str) -> None:
+def test_a_demo_that_lacks_something_says_what(tmp_path, change, message):
     raw = demo_file()
     assert read_demo(write(tmp_path / "d.json", raw)).user_id == "demo"
     change(raw)
@@ -394,7 +387,7 @@ def test_a_demo_that_lacks_something_says_what(tmp_path: Path, change: Any, mess
     assert message in str(caught.value)
 
 
-def test_an_error_quotes_the_beginning_of_a_long_value(tmp_path: Path) -> None:
+def test_an_error_quotes_the_beginning_of_a_long_value(tmp_path):
     raw = demo_file()
     raw["questions_date"] = "x" * 10_000
     with pytest.raises(
@@ -404,7 +397,7 @@ def test_an_error_quotes_the_beginning_of_a_long_value(tmp_path: Path) -> None:
     assert len(str(caught.value)) < 400 + len(str(tmp_path))
 
 
-def gallery() -> dict[str, Any]:
+def gallery():
     """A scenario of Mem-Gallery's shape; the words are ours."""
     said = {"round": "D1:1", "user": "Look, my boat!", "assistant": "A fine sloop."}
     photos = {"image_id": ["D1:IMG_001", "D1:IMG_002"], "image_caption": ["a red boat", "a quay"]}
@@ -414,9 +407,7 @@ def gallery() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("captions", [True, False])
-def test_mem_gallerys_photos_are_told_in_the_message_that_shares_them(
-    tmp_path: Path, captions: bool
-) -> None:
+def test_mem_gallerys_photos_are_told_in_the_message_that_shares_them(tmp_path, captions):
     file = write(tmp_path / "Boats.json", gallery())
     assert detect_format(file) == "mem-gallery"
     found = read_mem_gallery(file, captions=captions)
@@ -433,7 +424,7 @@ def test_mem_gallerys_photos_are_told_in_the_message_that_shares_them(
     assert found[2]["timestamp"] == "2024-06-24T12:00:10.000+00:00"
 
 
-def test_what_is_no_scenario_of_mem_gallery_is_refused_in_words(tmp_path: Path) -> None:
+def test_what_is_no_scenario_of_mem_gallery_is_refused_in_words(tmp_path):
     file = tmp_path / "x.json"
     for sessions in ([5], ["ab"], [None], [[]]):
         with pytest.raises(InputError, match=r"session .*: 'date' is None"):
@@ -450,7 +441,7 @@ def test_what_is_no_scenario_of_mem_gallery_is_refused_in_words(tmp_path: Path) 
             read_mem_gallery(write(file, broken))
 
 
-def test_the_command_imports_a_scenario_once(tmp_path: Path, run: Run, home: Path) -> None:
+def test_the_command_imports_a_scenario_once(tmp_path, run, home):
     file = write(tmp_path / "Boats.json", gallery())
     for imported, skipped in ((3, 0), (0, 3)):
         (row,) = json.loads(run("import", str(file), "--no-infer", "--json").stdout)["results"]

@@ -1,7 +1,5 @@
 """The vector index: exact and HNSW, changes, what is allowed, threads, and its cache file."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,20 +1,16 @@
 """The memory inspector without a browser: its files, headers and routes."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 from inspectorkit import BERGEN, EVIL, OSLO, fact, filled
 from memorykit import quick, texts
-from serverkit import Running, running
+from serverkit import running
 from storekit import memory as new_memory
 
 import edgemem.server
-from edgemem import Memory
 from edgemem.errors import InputError
 from edgemem.results import Scope
 from edgemem.retrieval.search import FEATURES, MATCHES
@@ -30,7 +26,7 @@ ERASING = ("/inspect/erase/preview", "/inspect/erase")
 
 
 @pytest.fixture
-def memory() -> Iterator[Memory]:
+def memory():
     with filled() as opened:
         yield opened
 
@@ -39,8 +35,8 @@ def memory() -> Iterator[Memory]:
 
 
 def test_the_pages_files_are_all_given_without_the_token_and_forbid_what_is_foreign(
-    server: Running,
-) -> None:
+    server,
+):
     served = {"index.html" if path == "/" else path.removeprefix("/page/") for path in PATHS}
     assert served == {file.name for file in PAGE.iterdir()}
     for path in PATHS:
@@ -60,7 +56,7 @@ def test_the_pages_files_are_all_given_without_the_token_and_forbid_what_is_fore
         assert server.call("POST", path, token=None)[0] == 405
 
 
-def test_the_page_names_no_other_host_and_has_nothing_inline() -> None:
+def test_the_page_names_no_other_host_and_has_nothing_inline():
     for file in PAGE.iterdir():
         text = file.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
         assert not re.search(r"//\S", text), file.name  # a comment of JavaScript has a space there
@@ -71,23 +67,22 @@ def test_the_page_names_no_other_host_and_has_nothing_inline() -> None:
                              file.read_text(encoding="utf-8"))  # fmt: skip
 
 
-def test_the_page_explains_the_parts_that_a_score_has() -> None:
+def test_the_page_explains_the_parts_that_a_score_has():
     listed = re.search(r"const PARTS = \{(.*?)\};", (PAGE / "lists.js").read_text(), re.S)
-    assert listed is not None
     assert re.findall(r"^  (\w+):", listed[1], re.M) == ["base", *FEATURES, *MATCHES]
 
 
 # -- who may ask ---------------------------------------------------------------------------------
 
 
-def test_all_else_asks_for_the_token(server: Running) -> None:
+def test_all_else_asks_for_the_token(server):
     for path in (*DATA, *ERASING, "/page/", "/page/none.js", "/inspect"):
         for wrong in (None, "another-token-of-tests"):
             method = "POST" if path in ERASING else "GET"
             assert server.call(method, path, token=wrong)[0] == 401, path
 
 
-def test_no_answer_is_kept_or_framed_or_taken_for_something_else(server: Running) -> None:
+def test_no_answer_is_kept_or_framed_or_taken_for_something_else(server):
     for path in (*DATA, "/healthz", "/metrics", "/memories?user_id=ana", "/no"):
         _, headers, _ = server.call("GET", path)
         assert headers["cache-control"] == "no-store" and headers["x-frame-options"] == "DENY"
@@ -99,7 +94,7 @@ def test_no_answer_is_kept_or_framed_or_taken_for_something_else(server: Running
 # -- what is told --------------------------------------------------------------------------------
 
 
-def test_the_overview_tells_whose_memories_there_are(server: Running, memory: Memory) -> None:
+def test_the_overview_tells_whose_memories_there_are(server, memory):
     memory.add("Bot here.", agent_id="bot", run_id="r1", infer=False)
     told = server.ok("GET", "/inspect/overview")
     assert told["owners"] == {
@@ -110,9 +105,7 @@ def test_the_overview_tells_whose_memories_there_are(server: Running, memory: Me
     assert told["counts"]["pending"] == 1 and told["cloud"] is None
 
 
-def test_a_page_follows_the_one_before_whatever_was_added_or_erased_meanwhile(
-    server: Running, memory: Memory
-) -> None:
+def test_a_page_follows_the_one_before_whatever_was_added_or_erased_meanwhile(server, memory):
     first = server.ok("GET", "/inspect/memories?user_id=ana&limit=3")
     assert [row["memory"] for row in first["results"]] == [
         "I bought a red kayak.", "Ana works at the harbour", "I work at the harbour.",
@@ -126,10 +119,10 @@ def test_a_page_follows_the_one_before_whatever_was_added_or_erased_meanwhile(
     assert times == sorted(times, reverse=True)
 
 
-def test_each_state_and_kind_lists_its_own(server: Running, memory: Memory) -> None:
+def test_each_state_and_kind_lists_its_own(server, memory):
     memory.delete(fact(memory, "cat"))
 
-    def listed(query: str) -> list[str]:
+    def listed(query):
         rows = server.ok("GET", f"/inspect/memories?{query}")["results"]
         return [row["memory"] for row in rows]
 
@@ -140,9 +133,7 @@ def test_each_state_and_kind_lists_its_own(server: Running, memory: Memory) -> N
     assert listed("user_id=ben") == [EVIL] and listed("agent_id=none") == []
 
 
-def test_a_memory_is_told_with_its_turns_history_and_what_replaced_it(
-    server: Running, memory: Memory
-) -> None:
+def test_a_memory_is_told_with_its_turns_history_and_what_replaced_it(server, memory):
     old, new = fact(memory, "Oslo"), fact(memory, "Bergen")
     told = server.ok("GET", f"/inspect/memories/{old}")
     assert told["memory"]["replaced_by"] == [{"id": new, "memory": "Ana moved to Bergen"}]
@@ -155,7 +146,7 @@ def test_a_memory_is_told_with_its_turns_history_and_what_replaced_it(
     assert [turn["content"] for turn in other["turns"]] == [BERGEN]
 
 
-def test_a_deleted_memory_is_still_told(server: Running, memory: Memory) -> None:
+def test_a_deleted_memory_is_still_told(server, memory):
     path = f"/inspect/memories/{fact(memory, 'cat')}"
     assert server.ok("GET", path)["memory"]["deleted_at"] is None
     memory.delete(fact(memory, "cat"))
@@ -163,9 +154,7 @@ def test_a_deleted_memory_is_still_told(server: Running, memory: Memory) -> None
     assert told["memory"]["deleted_at"] and told["history"][-1]["is_deleted"]
 
 
-def test_a_message_is_told_with_the_facts_that_go_when_it_is_deleted(
-    server: Running, memory: Memory
-) -> None:
+def test_a_message_is_told_with_the_facts_that_go_when_it_is_deleted(server, memory):
     (said,) = (item.id for item in memory.get_all() if item.memory == "My cat is called Tom.")
     (only,) = server.ok("GET", f"/inspect/memories/{said}")["alone"]
     assert only == {"id": fact(memory, "cat"), "memory": "Ana has a cat called Tom"}
@@ -174,7 +163,7 @@ def test_a_message_is_told_with_the_facts_that_go_when_it_is_deleted(
     assert memory.get(only["id"]) is None
 
 
-def test_what_waits_is_told_with_its_words_and_its_error(server: Running) -> None:
+def test_what_waits_is_told_with_its_words_and_its_error(server):
     told = server.ok("GET", "/inspect/pending")
     (piece,) = told["results"]
     assert told["total"] == piece["attempts"] == 1 and "JSON" in piece["error"]
@@ -182,7 +171,7 @@ def test_what_waits_is_told_with_its_words_and_its_error(server: Running) -> Non
     assert piece["next_try_at"] > piece["created_at"]
 
 
-def test_what_was_sent_is_told_without_its_words(server: Running, memory: Memory) -> None:
+def test_what_was_sent_is_told_without_its_words(server, memory):
     (row,) = server.ok("GET", "/inspect/receipts")["results"]
     assert row["memory_ids"] == [fact(memory, "harbour")] and row["outcome"] == "answered"
     assert "harbour" not in str(row)
@@ -191,7 +180,7 @@ def test_what_was_sent_is_told_without_its_words(server: Running, memory: Memory
 # -- erasing -------------------------------------------------------------------------------------
 
 
-def test_what_an_erase_would_take_is_told_and_then_taken_and_nothing_with_an_unknown_id() -> None:
+def test_what_an_erase_would_take_is_told_and_then_taken_and_nothing_with_an_unknown_id():
     gone: list[str] = []
     with filled() as memory, running(memory, on_erase=gone.extend) as server:
         id, before = fact(memory, "harbour"), memory.store.counts()
@@ -214,7 +203,7 @@ def test_what_an_erase_would_take_is_told_and_then_taken_and_nothing_with_an_unk
 # -- the store's listings ------------------------------------------------------------------------
 
 
-def test_a_memory_stored_in_the_same_moment_replaced_nothing() -> None:
+def test_a_memory_stored_in_the_same_moment_replaced_nothing():
     """Times are in milliseconds, and a batch of operations may share one."""
     at = "2025-01-01T00:00:00.000+00:00"
     with quick() as memory:
@@ -231,7 +220,7 @@ def test_a_memory_stored_in_the_same_moment_replaced_nothing() -> None:
         assert replacements(memory.store, ["old"]) == []
 
 
-def test_deleting_replaces_nothing(memory: Memory) -> None:
+def test_deleting_replaces_nothing(memory):
     memory.delete(fact(memory, "cat"))
     memory.add("I like tea.", user_id="ana", infer=False)
     assert replacements(memory.store, [fact(memory, "Bergen")]) == [
@@ -240,7 +229,7 @@ def test_deleting_replaces_nothing(memory: Memory) -> None:
     assert owners(memory.store)["user_id"] == [("ana", 9), ("ben", 1)]
 
 
-def test_browsing_takes_known_states_and_numbers_alone(memory: Memory) -> None:
+def test_browsing_takes_known_states_and_numbers_alone(memory):
     assert browse(memory.store, Scope(user_id="ben"), limit=0) == []
     with pytest.raises(InputError, match="state is 'x'; give one of live, past, deleted, all"):
         browse(memory.store, state="x", limit=1)

@@ -1,19 +1,14 @@
 """The memory inspector in a real browser: headless Chromium, driven by Selenium."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from inspectorkit import EVIL, fact, filled
 from memorykit import texts
-from serverkit import TOKEN, Running
+from serverkit import TOKEN
 
-from edgemem import Memory
 from edgemem.pipeline import image_memories
 
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -37,10 +32,10 @@ pytestmark = pytest.mark.slow
 class Chromium:
     """A browser that can be started again: on a busy machine its tabs hang for minutes at times."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.driver = self._started()
 
-    def _started(self) -> Any:
+    def _started(self):
         options = webdriver.ChromeOptions()
         options.binary_location = BROWSER
         arguments = ["--headless=new", "--disable-gpu", "--disable-renderer-backgrounding"]
@@ -57,11 +52,11 @@ class Chromium:
         driver.set_page_load_timeout(30)
         return driver
 
-    def restart(self) -> None:
+    def restart(self):
         self.driver.quit()
         self.driver = self._started()
 
-    def page(self, port: int) -> Page:
+    def page(self, port):
         """The page in a new tab, its token given."""
         self.driver.switch_to.new_window("tab")
         for kind in ("browser", "performance"):
@@ -74,20 +69,20 @@ class Chromium:
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Chromium]:
+def chromium():
     browser = Chromium()
     yield browser
     browser.driver.quit()
 
 
 @pytest.fixture
-def memory() -> Iterator[Memory]:
+def memory():
     with filled() as opened:
         yield opened
 
 
 @pytest.fixture
-def page(chromium: Chromium, server: Running) -> Iterator[Page]:
+def page(chromium, server):
     try:
         made = chromium.page(server.port)
     except TimeoutException:
@@ -104,7 +99,7 @@ def page(chromium: Chromium, server: Running) -> Iterator[Page]:
 # -- who may look --------------------------------------------------------------------------------
 
 
-def test_the_token_leaves_the_address_at_once_and_stays_in_its_tab(page: Page) -> None:
+def test_the_token_leaves_the_address_at_once_and_stays_in_its_tab(page):
     assert TOKEN not in page.driver.current_url
     page.driver.refresh()
     page.told("memories, the latest first")
@@ -115,7 +110,7 @@ def test_the_token_leaves_the_address_at_once_and_stays_in_its_tab(page: Page) -
     page.driver.switch_to.window(page.driver.window_handles[-1])
 
 
-def test_a_wrong_token_is_refused_in_words_and_the_right_one_lets_in(page: Page) -> None:
+def test_a_wrong_token_is_refused_in_words_and_the_right_one_lets_in(page):
     page.button("Lock").click()
     assert page.focused().get_attribute("id") == "token" and not page.all("a.card")
     for wrong in ("a-wrong-token-of-ours", "ключ"):
@@ -128,7 +123,7 @@ def test_a_wrong_token_is_refused_in_words_and_the_right_one_lets_in(page: Page)
     assert page.all("[role=alert]")[0].text == ""
 
 
-def test_locking_leaves_nothing_private_in_the_page_or_its_address(page: Page) -> None:
+def test_locking_leaves_nothing_private_in_the_page_or_its_address(page):
     page.search("harbour")
     page.driver.execute_script("location.hash = '#/entity/Ana'")
     page.until(lambda: page.one("#detail-title").text == "Ana")
@@ -143,7 +138,7 @@ def test_locking_leaves_nothing_private_in_the_page_or_its_address(page: Page) -
     page.told("memories, the latest first")
 
 
-def test_a_token_that_is_refused_later_shows_nothing_more(page: Page) -> None:
+def test_a_token_that_is_refused_later_shows_nothing_more(page):
     page.driver.execute_script("sessionStorage.setItem('edgemem-token', 'another-one')")
     page.all("a.card")[0].click()
     page.told("The server refused this token", "[role=alert]")
@@ -153,7 +148,7 @@ def test_a_token_that_is_refused_later_shows_nothing_more(page: Page) -> None:
 # -- looking -------------------------------------------------------------------------------------
 
 
-def test_a_search_shows_scores_and_parts_that_add_up_to_them(page: Page) -> None:
+def test_a_search_shows_scores_and_parts_that_add_up_to_them(page):
     Select(page.one("#user_id")).select_by_value("ana")
     page.search("Where is the harbour?")
     first = page.all("#rows li")[0]
@@ -166,7 +161,7 @@ def test_a_search_shows_scores_and_parts_that_add_up_to_them(page: Page) -> None
     assert "bm25" in first.text and "its words" in first.text
 
 
-def test_a_search_says_what_it_leaves_out_and_what_hardly_fits(page: Page, memory: Memory) -> None:
+def test_a_search_says_what_it_leaves_out_and_what_hardly_fits(page, memory):
     memory.add([f"Note {i} of the harbour." for i in range(25)], user_id="cy", infer=False)
     page.search("harbour")
     page.told("The 20 best found, best first.")
@@ -179,7 +174,7 @@ def test_a_search_says_what_it_leaves_out_and_what_hardly_fits(page: Page, memor
     assert page.all("#rows h2")[0].text == "Hardly fits" and page.all("a.card")
 
 
-def test_searching_keeps_to_whose_and_which_are_chosen(page: Page) -> None:
+def test_searching_keeps_to_whose_and_which_are_chosen(page):
     page.search("Ana")
     assert len(page.all("a.card")) > 1
     Select(page.one("#kind")).select_by_value("fact")
@@ -188,15 +183,13 @@ def test_searching_keeps_to_whose_and_which_are_chosen(page: Page) -> None:
     page.told("Nothing found.")
 
 
-def test_a_memory_shows_its_turns_and_history(page: Page) -> None:
+def test_a_memory_shows_its_turns_and_history(page):
     page.open("Ana has a cat called Tom")
     detail = page.one("#detail").text
     assert "My cat is called Tom." in detail and "added" in detail and "Valid from" in detail
 
 
-def test_the_timeline_shows_from_when_until_when_and_what_came_after(
-    page: Page, memory: Memory
-) -> None:
+def test_the_timeline_shows_from_when_until_when_and_what_came_after(page, memory):
     page.one("nav a[href='#/timeline']").click()
     page.told("4 memories")
     assert page.all("#rows h2")[0].text.endswith("2025")
@@ -209,7 +202,7 @@ def test_the_timeline_shows_from_when_until_when_and_what_came_after(
     assert page.driver.current_url.endswith(fact(memory, "Bergen"))
 
 
-def test_a_timeline_without_facts_shows_what_was_said(page: Page, memory: Memory) -> None:
+def test_a_timeline_without_facts_shows_what_was_said(page, memory):
     memory.erase_all(user_id="ana")
     page.driver.refresh()
     page.one("nav a[href='#/timeline']").click()
@@ -219,14 +212,14 @@ def test_a_timeline_without_facts_shows_what_was_said(page: Page, memory: Memory
     page.told("No memories are as chosen above.")
 
 
-def test_an_empty_store_says_how_to_add_a_memory(page: Page, memory: Memory) -> None:
+def test_an_empty_store_says_how_to_add_a_memory(page, memory):
     memory.reset()
     page.driver.refresh()
     page.told("No memories yet. edgemem add TEXT stores one, and edgemem chat what you tell it.")
     assert page.all("#status code")[0].text == "edgemem add TEXT"
 
 
-def test_an_address_of_nothing_closes_what_was_open(page: Page) -> None:
+def test_an_address_of_nothing_closes_what_was_open(page):
     for wrong in ("nonsense", "%"):
         page.go("#/memories")
         page.open("My cat is called Tom.")
@@ -235,7 +228,7 @@ def test_an_address_of_nothing_closes_what_was_open(page: Page) -> None:
         assert not page.all("#detail button") and not page.all(".split")
 
 
-def test_a_name_shows_its_picture_and_what_is_told_of_it_and_leads_on(page: Page) -> None:
+def test_a_name_shows_its_picture_and_what_is_told_of_it_and_leads_on(page):
     page.one("nav a[href='#/graph']").click()
     page.told("6 names.")  # Ana, Oslo, Bergen, the harbour, Tom, and what Tom is
     page.tab_to("a.card", "Ana")
@@ -253,7 +246,7 @@ def test_a_name_shows_its_picture_and_what_is_told_of_it_and_leads_on(page: Page
     page.until(lambda: "Ana has a cat called Tom" in page.one("#detail").text)
 
 
-def test_what_waits_and_what_was_sent_is_shown(page: Page) -> None:
+def test_what_waits_and_what_was_sent_is_shown(page):
     page.one("nav a[href='#/pending']").click()
     page.told("1 piece of work waits.")
     assert "I bought a red kayak." in page.one("#rows").text
@@ -266,9 +259,7 @@ def test_what_waits_and_what_was_sent_is_shown(page: Page) -> None:
     page.until(lambda: "Ana works at the harbour" in page.one("#detail").text)
 
 
-def test_more_are_shown_when_asked_for_and_the_first_of_them_has_the_focus(
-    page: Page, memory: Memory
-) -> None:
+def test_more_are_shown_when_asked_for_and_the_first_of_them_has_the_focus(page, memory):
     memory.add([f"Note {i} of the log." for i in range(60)], user_id="cy", infer=False)
     page.driver.refresh()
     page.told("50 memories, and more")
@@ -279,7 +270,7 @@ def test_more_are_shown_when_asked_for_and_the_first_of_them_has_the_focus(
     assert page.focused() == page.all("a.card")[50]
 
 
-def test_a_text_that_is_markup_stays_text(page: Page) -> None:
+def test_a_text_that_is_markup_stays_text(page):
     page.open(EVIL)
     for place in ("#rows", "#detail"):
         assert EVIL in page.one(place).text
@@ -294,9 +285,7 @@ def test_a_text_that_is_markup_stays_text(page: Page) -> None:
 # -- changing ------------------------------------------------------------------------------------
 
 
-def test_an_edit_is_stored_and_the_old_text_stays_in_the_history(
-    page: Page, memory: Memory
-) -> None:
+def test_an_edit_is_stored_and_the_old_text_stays_in_the_history(page, memory):
     page.open("Ana works at the harbour")
     page.button("Edit…").click()
     field = page.one("#new-text")
@@ -314,7 +303,7 @@ def test_an_edit_is_stored_and_the_old_text_stays_in_the_history(
     assert "Ana works at the mill" in texts(memory.get_all())
 
 
-def test_an_edit_is_not_lost_without_being_asked(page: Page, memory: Memory) -> None:
+def test_an_edit_is_not_lost_without_being_asked(page, memory):
     page.open("Ana works at the harbour")
     page.button("Edit…").click()
     page.one("#new-text").send_keys(" now")
@@ -328,9 +317,7 @@ def test_an_edit_is_not_lost_without_being_asked(page: Page, memory: Memory) -> 
     assert not page.all("dialog[open]") and "Ana works at the harbour" in texts(memory.get_all())
 
 
-def test_a_deleted_memory_is_in_no_list_but_can_be_found_to_be_erased(
-    page: Page, memory: Memory
-) -> None:
+def test_a_deleted_memory_is_in_no_list_but_can_be_found_to_be_erased(page, memory):
     page.open("Ana has a cat called Tom")
     page.button("Delete…").click()
     page.button("Cancel", "#dialog").click()
@@ -346,7 +333,7 @@ def test_a_deleted_memory_is_in_no_list_but_can_be_found_to_be_erased(
     assert "Ana has a cat called Tom" in page.one("#rows").text
 
 
-def test_deleting_a_message_says_which_facts_go_with_it(page: Page, memory: Memory) -> None:
+def test_deleting_a_message_says_which_facts_go_with_it(page, memory):
     page.open("My cat is called Tom.")
     page.button("Delete…").click()
     told = page.one("#dialog").text
@@ -356,7 +343,7 @@ def test_deleting_a_message_says_which_facts_go_with_it(page: Page, memory: Memo
     assert not {"My cat is called Tom.", "Ana has a cat called Tom"} & set(texts(memory.get_all()))
 
 
-def test_erasing_shows_what_goes_asks_and_takes_it(page: Page, memory: Memory) -> None:
+def test_erasing_shows_what_goes_asks_and_takes_it(page, memory):
     id = fact(memory, "harbour")
     page.open("Ana works at the harbour")
     page.button("Erase for good…").click()
@@ -374,7 +361,7 @@ def test_erasing_shows_what_goes_asks_and_takes_it(page: Page, memory: Memory) -
     assert page.focused().get_attribute("id") == "list-title"
 
 
-def test_what_somebody_else_erased_meanwhile_is_told(page: Page, memory: Memory) -> None:
+def test_what_somebody_else_erased_meanwhile_is_told(page, memory):
     memory.erase(fact(memory, "cat"))
     next(a for a in page.all("a.card") if "Ana has a cat" in a.text).click()
     page.told("There is no memory with the id", "[role=alert]")
@@ -383,7 +370,7 @@ def test_what_somebody_else_erased_meanwhile_is_told(page: Page, memory: Memory)
 # -- without a mouse, without sight, in the dark, on a small screen ------------------------------
 
 
-def test_the_keyboard_alone_is_enough(page: Page, memory: Memory) -> None:
+def test_the_keyboard_alone_is_enough(page, memory):
     page.button("Lock").click()
     page.press(TOKEN, Keys.ENTER)  # the field has the focus
     page.told("memories, the latest first")
@@ -419,7 +406,7 @@ def test_the_keyboard_alone_is_enough(page: Page, memory: Memory) -> None:
     ))  # fmt: skip
 
 
-def test_going_back_gives_the_focus_to_where_one_came_from(page: Page) -> None:
+def test_going_back_gives_the_focus_to_where_one_came_from(page):
     page.open("My cat is called Tom.")
     page.one("#detail a[href='#/memories']").click()
     page.until(lambda: "My cat is called Tom." in page.focused().text)
@@ -433,7 +420,7 @@ NAMED = {
 }  # fmt: skip
 
 
-def controls(page: Page) -> list[tuple[str, str]]:
+def controls(page):
     """The role and name of all that a screen reader tells of."""
     nodes = page.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
     return [
@@ -443,7 +430,7 @@ def controls(page: Page) -> list[tuple[str, str]]:
     ]
 
 
-def test_every_control_has_a_name_and_every_view_its_landmarks(page: Page) -> None:
+def test_every_control_has_a_name_and_every_view_its_landmarks(page):
     page.search("harbour")
     page.all("summary")[0].click()
     page.open("I work at the harbour.")
@@ -497,9 +484,7 @@ return [low, light(ground(document.body))];
 
 
 @pytest.mark.parametrize(("scheme", "dark"), [("light", False), ("dark", True)])
-def test_light_and_dark_are_as_the_reader_has_chosen_and_can_be_read(
-    page: Page, scheme: str, dark: bool
-) -> None:
+def test_light_and_dark_are_as_the_reader_has_chosen_and_can_be_read(page, scheme, dark):
     page.show_as(1200, scheme)
     page.search("harbour")
     page.all("summary")[0].click()
@@ -516,13 +501,13 @@ def test_light_and_dark_are_as_the_reader_has_chosen_and_can_be_read(
     assert page.driver.execute_script(CONTRAST)[0] == []
 
 
-def test_nothing_is_cut_off_on_320_pixels(page: Page, memory: Memory) -> None:
+def test_nothing_is_cut_off_on_320_pixels(page, memory):
     long = "x" * 300
     memory.add(f"harbour {long}", user_id="u" * 80, infer=False)
     page.show_as(320, "light")
     page.driver.refresh()
 
-    def fits() -> bool:
+    def fits():
         return bool(page.driver.execute_script(
             "return document.documentElement.scrollWidth <= innerWidth"
         ))  # fmt: skip
@@ -546,7 +531,7 @@ def test_nothing_is_cut_off_on_320_pixels(page: Page, memory: Memory) -> None:
         assert fits()
 
 
-def test_nothing_is_asked_of_another_host_and_nothing_is_amiss(page: Page) -> None:
+def test_nothing_is_asked_of_another_host_and_nothing_is_amiss(page):
     page.search("harbour")
     page.open("I work at the harbour.")
     for view in ("timeline", "pending", "cloud"):
@@ -564,9 +549,7 @@ def test_nothing_is_asked_of_another_host_and_nothing_is_amiss(page: Page) -> No
 # -- images --------------------------------------------------------------------------------------
 
 
-def test_an_image_is_shown_with_what_was_read_in_it_and_goes_when_it_is_erased(
-    page: Page, memory: Memory
-) -> None:
+def test_an_image_is_shown_with_what_was_read_in_it_and_goes_when_it_is_erased(page, memory):
     pytest.importorskip("PIL")
     from imagekit import drawn, saved
 

@@ -1,7 +1,5 @@
 """Vectors in int8: what rounding changes, and that nothing else does."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -157,7 +155,7 @@ def test_features_of_a_search_are_nearly_those_of_float32():
 
 def test_another_dtype_is_refused():
     with pytest.raises(ValueError) as caught:
-        VectorIndex(3, "float16")  # type: ignore[arg-type]
+        VectorIndex(3, "float16")
     assert str(caught.value) == "dtype is 'float16'; vectors are held as 'float32' or 'int8'"
 
 

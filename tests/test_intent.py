@@ -1,11 +1,7 @@
 """What a message wants, and what memories it is answered with."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,14 +12,12 @@ from hypothesis import strategies as st
 from memorykit import crowd
 
 from corpus import annotated, readers
-from edgemem.chat import Chat, Reply
+from edgemem.chat import Chat
 from edgemem.errors import InputError, ModelError
 from edgemem.language import is_not_to_be_kept
 from edgemem.memory import Memory
 from edgemem.results import Scope
 from edgemem.runtime import onnxfile
-from edgemem.runtime.embedder import Embedder
-from edgemem.runtime.engine import Engine
 from edgemem.stages.generation import (
     ABOUT_ITSELF,
     CHECK_THIS,
@@ -37,7 +31,6 @@ from edgemem.stages.intent import (
     BUCKETS,
     CLASSES,
     Intent,
-    Want,
     as_meant,
     decided,
     expert_prompt,
@@ -78,10 +71,8 @@ TASKS = [
 
 
 @pytest.mark.parametrize(("text", "wants", "tells"), [*ASKED, *((*task, True) for task in TASKS)])
-def test_any_model_is_told_asking_from_telling(
-    embedder: Embedder, text: str, wants: Want | None, tells: bool
-) -> None:
-    assert intent(FakeEngine(), embedder, text) == Intent(wants, tells)  # type: ignore[arg-type]
+def test_any_model_is_told_asking_from_telling(embedder, text, wants, tells):
+    assert intent(FakeEngine(), embedder, text) == Intent(wants, tells)
 
 
 BOTH = [
@@ -95,9 +86,7 @@ BOTH = [
 @pytest.mark.parametrize(
     ("text", "wants", "tells"), [*ASKED, *((*task, False) for task in TASKS), *BOTH]
 )
-def test_the_shipped_expert_tells_asking_from_telling(
-    shipped: Engine, embedder: Embedder, text: str, wants: Want | None, tells: bool
-) -> None:
+def test_the_shipped_expert_tells_asking_from_telling(shipped, embedder, text, wants, tells):
     assert intent(shipped, embedder, text) == Intent(wants, tells)
 
 
@@ -120,9 +109,7 @@ def test_the_shipped_expert_tells_asking_from_telling(
         "Olvida el código de la taquilla",
     ],
 )
-def test_a_short_request_to_forget_is_one_and_is_not_kept(
-    shipped: Engine, embedder: Embedder, text: str
-) -> None:
+def test_a_short_request_to_forget_is_one_and_is_not_kept(shipped, embedder, text):
     """ "Forget my locker code." got "Noted.", and was kept."""
     assert intent(shipped, embedder, text) == Intent("erase", tells=False)
 
@@ -140,9 +127,7 @@ def test_a_short_request_to_forget_is_one_and_is_not_kept(
         "Nunca olvidaré ese verano.",
     ],
 )
-def test_news_of_what_is_forgotten_or_removed_are_kept(
-    shipped: Engine, embedder: Embedder, text: str
-) -> None:
+def test_news_of_what_is_forgotten_or_removed_are_kept(shipped, embedder, text):
     found = intent(shipped, embedder, text)
     assert found.tells and found.wants != "erase"
 
@@ -156,14 +141,12 @@ def test_news_of_what_is_forgotten_or_removed_are_kept(
     ],
 )
 def test_whether_something_is_so_is_no_question_about_the_assistant(
-    shipped: Engine, embedder: Embedder, text: str, before: str, wants: Want
-) -> None:
+    shipped, embedder, text, before, wants
+):
     assert intent(shipped, embedder, text, before) == Intent(wants, tells=False)
 
 
-def test_what_is_so_no_longer_is_news_and_no_request_to_forget(
-    shipped: Engine, embedder: Embedder
-) -> None:
+def test_what_is_so_no_longer_is_news_and_no_request_to_forget(shipped, embedder):
     """It got how to erase, and was not kept."""
     told = intent(shipped, embedder, "That's not my address anymore.", "What is my address?")
     assert told == Intent(None, tells=True)
@@ -185,8 +168,8 @@ def test_what_is_so_no_longer_is_news_and_no_request_to_forget(
     ],
 )
 def test_what_was_meant_is_asked_in_the_question_before_and_is_no_news(
-    shipped: Engine, embedder: Embedder, text: str, before: str, asked: str | None
-) -> None:
+    shipped, embedder, text, before, asked
+):
     """ "I meant my sister's" was kept as news."""
     wanted = intent(shipped, embedder, text, before)
     of_client = None if before.endswith("?") else "recall"
@@ -207,15 +190,15 @@ def test_what_was_meant_is_asked_in_the_question_before_and_is_no_news(
         ("", Intent(None, tells=True)),
     ],
 )
-def test_an_expert_decides_where_there_is_one(embedder: Embedder, said: str, found: Intent) -> None:
+def test_an_expert_decides_where_there_is_one(embedder, said, found):
     engine = FakeEngine(wants={"where do i live": said})
-    assert intent(engine, embedder, "where do i live") == found  # type: ignore[arg-type]
+    assert intent(engine, embedder, "where do i live") == found
 
 
 @pytest.mark.parametrize(("p", "wants"), [(0.999999, "general"), (0.5, "recall")])
-def test_an_expert_that_is_not_sure_is_outvoted(embedder: Embedder, p: float, wants: Want) -> None:
+def test_an_expert_that_is_not_sure_is_outvoted(embedder, p, wants):
     class Says(FakeEngine):
-        def generate(self, prompt: str, **how: Any) -> Any:
+        def generate(self, prompt, **how):
             return replace(super().generate(prompt, **how), log_p=math.log(p))
 
     engine: Any = Says(wants={"where do i live": "general"})
@@ -223,10 +206,10 @@ def test_an_expert_that_is_not_sure_is_outvoted(embedder: Embedder, p: float, wa
 
 
 def test_a_request_to_forget_is_not_kept_because_an_outvoted_expert_took_it_for_news(
-    embedder: Embedder,
-) -> None:
+    embedder,
+):
     class Says(FakeEngine):
-        def generate(self, prompt: str, **how: Any) -> Any:
+        def generate(self, prompt, **how):
             return replace(super().generate(prompt, **how), log_p=math.log(0.5))
 
     text = "Please forget my PIN."
@@ -234,7 +217,7 @@ def test_a_request_to_forget_is_not_kept_because_an_outvoted_expert_took_it_for_
     assert intent(engine, embedder, text) == Intent("erase", tells=False)
 
 
-def test_what_is_told_beside_a_question_is_kept(embedder: Embedder) -> None:
+def test_what_is_told_beside_a_question_is_kept(embedder):
     """Twelve hydrangeas along the drive were told once, beside a question, and never found."""
     asked, told = "Is it too early to prune the hydrangeas?", "I have twelve along the drive."
     engine: Any = FakeEngine(wants={asked: "task", f"{asked} {told}": "task"})
@@ -242,7 +225,7 @@ def test_what_is_told_beside_a_question_is_kept(embedder: Embedder) -> None:
     assert intent(engine, embedder, f"{asked} {told}").tells
 
 
-def test_a_long_request_is_kept_without_reading_each_of_its_sentences(embedder: Embedder) -> None:
+def test_a_long_request_is_kept_without_reading_each_of_its_sentences(embedder):
     text = " ".join(["where do i live?"] * 1000)
     engine: Any = FakeEngine(wants={text[-400:]: "recall"})
     read = list[str]()
@@ -250,7 +233,7 @@ def test_a_long_request_is_kept_without_reading_each_of_its_sentences(embedder: 
     class Counts:
         model_id, dim = embedder.model_id, embedder.dim
 
-        def embed_query(self, text: str) -> Any:
+        def embed_query(self, text):
             read.append(text)
             return embedder.embed_query(text)
 
@@ -258,14 +241,14 @@ def test_a_long_request_is_kept_without_reading_each_of_its_sentences(embedder: 
     assert intent(engine, counts, text) == Intent("recall", tells=True) and len(read) < 3
 
 
-def test_to_an_expert_a_text_is_a_task(embedder: Embedder) -> None:
+def test_to_an_expert_a_text_is_a_task(embedder):
     assert expert_target("text", tells=True) == " tell and task"
     asked = "write a birthday card for my brother"
     engine: Any = FakeEngine(wants={asked: "task"})
     assert intent(engine, embedder, asked).wants == "text"
 
 
-def test_a_task_is_sure_though_it_may_be_a_text() -> None:
+def test_a_task_is_sure_though_it_may_be_a_text():
     row = np.full(len(CLASSES) + 1, -9.0, np.float32)
     row[CLASSES.index("task")], row[CLASSES.index("text")], row[CLASSES.index("edit")] = (
         1.0,
@@ -275,7 +258,7 @@ def test_a_task_is_sure_though_it_may_be_a_text() -> None:
     assert CLASSES[decided(row[None])[0][0]] == "text"
 
 
-def test_what_is_not_sure_wants_nothing_and_tells_by_its_own_probability() -> None:
+def test_what_is_not_sure_wants_nothing_and_tells_by_its_own_probability():
     unsure, sure = np.full(len(CLASSES), 1.0), np.zeros(len(CLASSES))
     sure[CLASSES.index("general")] = 9.0
     unsure[CLASSES.index("recall")] = 2.0
@@ -285,19 +268,19 @@ def test_what_is_not_sure_wants_nothing_and_tells_by_its_own_probability() -> No
     assert tells.tolist() == [False, True, False, True]
 
 
-def test_another_embedding_model_leaves_the_words_to_decide(embedder: Embedder) -> None:
+def test_another_embedding_model_leaves_the_words_to_decide(embedder):
     class Other:
         model_id, dim = "other@0", 2
 
-        def embed_query(self, _: str) -> None:
+        def embed_query(self, _):
             raise AssertionError("a vector of another model says nothing here")
 
     for text, wants in (("where do i live", "recall"), ("we got the flat in Bergen!", None)):
-        assert intent(FakeEngine(), Other(), text).wants == wants  # type: ignore[arg-type]
+        assert intent(FakeEngine(), Other(), text).wants == wants
 
 
 @given(st.text(max_size=600))
-def test_the_words_of_any_text_are_a_vector_of_one_length(text: str) -> None:
+def test_the_words_of_any_text_are_a_vector_of_one_length(text):
     buckets, values = features(text)
     assert (
         buckets.min() >= 0 and buckets.max() < BUCKETS and len({*buckets.tolist()}) == len(buckets)
@@ -305,50 +288,50 @@ def test_the_words_of_any_text_are_a_vector_of_one_length(text: str) -> None:
     assert np.linalg.norm(values) == pytest.approx(3.0, rel=1e-5)
 
 
-def test_only_the_end_of_a_long_message_is_read(embedder: Embedder) -> None:
+def test_only_the_end_of_a_long_message_is_read(embedder):
     engine: Any = FakeEngine()
     long = "we got the flat. " * 4000 + "x" * 400
     assert intent(engine, embedder, long) == intent(engine, embedder, "x" * 400)
 
 
-def test_the_weights_have_a_column_for_each_want_and_one_for_telling() -> None:
+def test_the_weights_have_a_column_for_each_want_and_one_for_telling():
     weights = onnxfile.expert("intent")
     columns = len(CLASSES) + 1
     assert weights["words"].shape == (BUCKETS, columns) and weights["bias"].shape == (columns,)
 
 
-def test_an_expert_reads_the_end_of_a_long_message_and_what_was_said_before() -> None:
+def test_an_expert_reads_the_end_of_a_long_message_and_what_was_said_before():
     read = expert_prompt("why " * 400 + "is it so", "and\nbefore")
     assert len(read) < 700 and "Before: and before\n" in read and "is it so\nIt wants:" in read
 
 
 @pytest.fixture
-def memory(embedder: Embedder) -> Iterator[Memory]:
+def memory(embedder):
     days = ("2026-03-02T10:00:00+00:00", "2026-05-04T10:00:00+00:00")
-    with Memory(":memory:", engine=FakeEngine(), embedder=embedder) as opened:  # type: ignore[arg-type]
+    with Memory(":memory:", engine=FakeEngine(), embedder=embedder) as opened:
         for text, day in zip((SAMI, MOVED), days, strict=True):
             opened.add(text, user_id="ana", infer=False, timestamp=day)
         yield opened
 
 
-def asked(memory: Memory, text: str, remember: Any = True) -> Reply:
+def asked(memory, text, remember=True):
     reply = Chat(memory, user_id="ana").send(text, remember=remember)
     list(reply)
     return reply
 
 
-def last_prompt(memory: Memory) -> tuple[str, str]:
-    stage, prompt = memory.engine.prompts[-1]  # type: ignore[attr-defined]
+def last_prompt(memory):
+    stage, prompt = memory.engine.prompts[-1]
     return stage, str(prompt)
 
 
-def test_what_asks_without_a_mark_is_answered_from_memory(memory: Memory) -> None:
+def test_what_asks_without_a_mark_is_answered_from_memory(memory):
     reply = asked(memory, "where do i live")
     stage, prompt = last_prompt(memory)
     assert (stage, reply.found) == ("generation", True) and MOVED in prompt
 
 
-def test_a_question_in_haste_is_answered_in_plain_words_and_kept_in_its_own(memory: Memory) -> None:
+def test_a_question_in_haste_is_answered_in_plain_words_and_kept_in_its_own(memory):
     typed = "wen did i move 2 bergen"
     list(Chat(memory, user_id="ana").send(typed))
     stage, prompt = last_prompt(memory)
@@ -357,8 +340,8 @@ def test_a_question_in_haste_is_answered_in_plain_words_and_kept_in_its_own(memo
     assert typed in [turn.content for turn in turns]
 
 
-def test_a_message_is_kept_when_the_model_cannot_tell_what_it_wants(memory: Memory) -> None:
-    def fail(*_: object, **__: object) -> None:
+def test_a_message_is_kept_when_the_model_cannot_tell_what_it_wants(memory):
+    def fail(*_, **__):
         raise ModelError("out of memory")
 
     engine: Any = memory.engine
@@ -369,72 +352,72 @@ def test_a_message_is_kept_when_the_model_cannot_tell_what_it_wants(memory: Memo
     assert "we got the flat" in [item.memory for item in memory.get_all(user_id="ana")]
 
 
-def test_what_is_not_known_is_said_not_to_be(memory: Memory) -> None:
+def test_what_is_not_known_is_said_not_to_be(memory):
     crowd(memory)
     assert asked(memory, "what does zlatan's tortoise weigh").text == NOTHING_FOUND
 
 
-def test_an_overview_and_a_task_tell_what_was_told_in_its_own_words(memory: Memory) -> None:
+def test_an_overview_and_a_task_tell_what_was_told_in_its_own_words(memory):
     overview = asked(memory, "summarize what you know about me").text
     assert overview.splitlines()[1:] == [f"- 2 March 2026: {SAMI}", f"- 4 May 2026: {MOVED}"]
     task = asked(memory, "what should i cook for sami")
     assert f"- 2 March 2026: {SAMI}" in task.text and task.context
-    stages = {stage for stage, _ in memory.engine.prompts}  # type: ignore[attr-defined]
+    stages = {stage for stage, _ in memory.engine.prompts}
     assert stages <= {"extraction"}  # no model says it
 
 
-def test_an_earlier_request_bears_on_no_other(memory: Memory) -> None:
+def test_an_earlier_request_bears_on_no_other(memory):
     asked(memory, "suggest a pizza for me")
     task = asked(memory, "what should i cook for sami")
     assert SAMI in task.text and "pizza" not in task.text
 
 
-def test_other_talk_is_shown_no_memory(memory: Memory) -> None:
+def test_other_talk_is_shown_no_memory(memory):
     for text in ("tell me a joke about bergen", "shorter please"):
         reply = asked(memory, text)
         stage, prompt = last_prompt(memory)
         assert stage == "talk" and MOVED not in prompt and not reply.found
 
 
-def test_no_model_says_who_the_assistant_is(memory: Memory) -> None:
+def test_no_model_says_who_the_assistant_is(memory):
     told = Chat(memory, user_id="ana", instructions="You are Marvin.")  # it follows none
     assert "".join(told.send("are you ana", remember=False)) == ABOUT_ITSELF
     reply = asked(memory, "are you ana")
     assert "AI assistant" in reply.text and "Ana" not in reply.text
     assert reply.generation is None and "tokens_per_s" not in reply.timings
-    assert memory.engine.prompts == []  # type: ignore[attr-defined]
+    assert memory.engine.prompts == []
 
 
 def test_a_message_is_no_request_to_forget_where_the_regression_rules_it_out(
-    memory: Memory,
-) -> None:
+    memory,
+):
     """ "I don't want to talk about it" was answered with how to erase, and not kept."""
     for text in ("i mean tuesdays not mondays sry", "i dont wanna talk abt it"):
-        memory.engine.wants[text] = "erase"  # type: ignore[attr-defined]
+        memory.engine.wants[text] = "erase"
         found = intent(memory.engine, memory.embedder, text, "we broke up")
         assert (found.wants, found.tells) == (None, True)
 
 
-def test_what_a_small_model_knows_of_the_world_comes_with_a_caution(memory: Memory) -> None:
-    memory.engine.wants["how far is the sun"] = "general"  # type: ignore[attr-defined]
+def test_what_a_small_model_knows_of_the_world_comes_with_a_caution(memory):
+    memory.engine.wants["how far is the sun"] = "general"
     assert asked(memory, "how far is the sun").text.endswith(CHECK_THIS)
 
 
-def test_news_that_an_expert_takes_for_a_deed_is_acknowledged(memory: Memory) -> None:
+def test_news_that_an_expert_takes_for_a_deed_is_acknowledged(memory):
     """Ankles that were swollen again were answered with "I can't do that"."""
     text = "The practice rang back: I stop the old pills tomorrow"
-    memory.engine.wants[text] = "act"  # type: ignore[attr-defined]
+    memory.engine.wants[text] = "act"
     assert asked(memory, text).wants is None
 
 
-def test_no_model_says_that_something_is_erased_and_the_request_is_not_kept(memory: Memory) -> None:
+def test_no_model_says_that_something_is_erased_and_the_request_is_not_kept(memory):
     before = memory.store.counts()
     for remember in (True, "first"):
         reply = asked(memory, "forget what i said about bergen", remember)
         assert reply.text == KEEPS_AND_ERASES_NOTHING and reply.wants == "erase"
         assert MOVED in [hit.memory for hit in reply.hits]
     assert memory.store.counts() == before
-    assert memory.engine.prompts == []  # type: ignore[attr-defined]
+    assert memory.engine.prompts == []
 
 
 @pytest.mark.parametrize(
@@ -450,8 +433,8 @@ def test_no_model_says_that_something_is_erased_and_the_request_is_not_kept(memo
         "Forget this right away, I owe Bo 300.",
     ],
 )
-def test_what_says_that_it_is_not_to_be_kept_is_not_kept(memory: Memory, text: str) -> None:
-    memory.engine.wants[text] = "tell"  # type: ignore[attr-defined]
+def test_what_says_that_it_is_not_to_be_kept_is_not_kept(memory, text):
+    memory.engine.wants[text] = "tell"
     before = memory.store.counts()
     assert asked(memory, text, True).text == KEEPS_AND_ERASES_NOTHING
     assert memory.store.counts() == before
@@ -473,13 +456,13 @@ def test_what_says_that_it_is_not_to_be_kept_is_not_kept(memory: Memory, text: s
         "Don't forget this: I'm allergic to latex",
     ],
 )
-def test_what_only_has_the_same_words_is_kept(text: str) -> None:
+def test_what_only_has_the_same_words_is_kept(text):
     assert not is_not_to_be_kept(text)
 
 
-def test_a_request_to_forget_that_tells_news_is_kept(memory: Memory) -> None:
+def test_a_request_to_forget_that_tells_news_is_kept(memory):
     text = "we moved to oslo on friday, please forget what i said about bergen"
-    memory.engine.wants[text] = "tell and erase"  # type: ignore[attr-defined]
+    memory.engine.wants[text] = "tell and erase"
     assert asked(memory, text).text == ERASES_NOTHING
     assert text in [item.memory for item in memory.get_all(user_id="ana")]
 
@@ -491,7 +474,7 @@ def test_a_request_to_forget_that_tells_news_is_kept(memory: Memory) -> None:
         ("remind me to call the plumber on friday", DOES_NOTHING_BUT_KEEPS),
     ],
 )
-def test_no_model_says_that_it_has_done_something(memory: Memory, text: str, answer: str) -> None:
+def test_no_model_says_that_it_has_done_something(memory, text, answer):
     reply = asked(memory, text)
     assert reply.text == answer and reply.generation is None
     kept = [item.memory for item in memory.get_all(user_id="ana")]
@@ -502,7 +485,7 @@ def test_no_model_says_that_it_has_done_something(memory: Memory, text: str, ans
     ("text", "kept"),
     [("where did i move to", False), ("we sold the blue car, where did i move to in May?", True)],
 )
-def test_what_only_asks_is_never_found_again(memory: Memory, text: str, kept: bool) -> None:
+def test_what_only_asks_is_never_found_again(memory, text, kept):
     asked(memory, text)
     memories = [item.memory for item in memory.get_all(user_id="ana")]
     assert (text in memories) is kept
@@ -526,7 +509,7 @@ User: Rex is my dog.
 """
 
 
-def test_examples_come_from_messages_and_from_later_chats(tmp_path: Path) -> None:
+def test_examples_come_from_messages_and_from_later_chats(tmp_path):
     lines, talk = tmp_path / "messages.txt", tmp_path / "talk.txt"
     lines.write_text(MESSAGES)
     talk.write_text(TALK)
@@ -541,7 +524,7 @@ def test_examples_come_from_messages_and_from_later_chats(tmp_path: Path) -> Non
     assert made[0].target == expert_target("recall", tells=False)
 
 
-def test_messages_of_a_chat_are_said_after_each_other(tmp_path: Path) -> None:
+def test_messages_of_a_chat_are_said_after_each_other(tmp_path):
     file = tmp_path / "messages.txt"
     file.write_text("~\n(recall) how old is rex\n(tell) we sold the van\n~\n(tell) hi\n")
     assert readers.is_messages(file)
@@ -550,7 +533,7 @@ def test_messages_of_a_chat_are_said_after_each_other(tmp_path: Path) -> None:
     assert read[0].group == read[1].group != read[2].group
 
 
-def test_facts_below_the_messages_of_a_chat_are_of_these_messages(tmp_path: Path) -> None:
+def test_facts_below_the_messages_of_a_chat_are_of_these_messages(tmp_path):
     file = tmp_path / "messages.txt"
     told = "(tell) im kofi\n= User is Kofi.\n(recall) who am i\n(tell) no, koby\n= User is Koby.\n"
     file.write_text(f"~\n{told}~\n(tell) hi\n")
@@ -564,7 +547,7 @@ def test_facts_below_the_messages_of_a_chat_are_of_these_messages(tmp_path: Path
     assert readers.read_told(file) == []
 
 
-def test_empty_lines_of_messages_are_passed_over(tmp_path: Path) -> None:
+def test_empty_lines_of_messages_are_passed_over(tmp_path):
     file = tmp_path / "messages.txt"
     file.write_text("\n(tell) fine\n\n(recall) where do I live\u2028now\n")
     assert readers.is_messages(file)
@@ -572,14 +555,14 @@ def test_empty_lines_of_messages_are_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["no brackets", "(ask) what", "(tell and sing) la"])
-def test_a_line_that_wants_nothing_known_is_named(tmp_path: Path, line: str) -> None:
+def test_a_line_that_wants_nothing_known_is_named(tmp_path, line):
     file = tmp_path / "messages.txt"
     file.write_text(f"(tell) fine\n{line}\n")
     with pytest.raises(InputError, match="line 2"):
         list(readers.read_messages(file))
 
 
-def test_half_of_the_examples_have_no_capitals_and_marks(tmp_path: Path) -> None:
+def test_half_of_the_examples_have_no_capitals_and_marks(tmp_path):
     file = tmp_path / "messages.txt"
     file.write_text("(tell) At 7:30, in Ostrava!\n" * 200)
     read = [

@@ -1,7 +1,5 @@
 """Which backend answers, and what kernels refuse."""
 
-from __future__ import annotations
-
 import math
 import os
 import subprocess

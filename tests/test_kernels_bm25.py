@@ -1,7 +1,5 @@
 """The BM25 kernel, native and NumPy, gives what the formula says."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A search's candidates and what is said of them: native and NumPy give the same answers."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Scans, products, scores and matches of rows: native and NumPy give the same answers."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise, product
 

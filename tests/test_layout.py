@@ -1,17 +1,15 @@
 """How a text may be cut: what is a turn, a sentence, a head, a unit."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgemem.compression.compress import Layout, lay_out, masks
+from edgemem.compression.compress import lay_out, masks
 from edgemem.language import sentences
 
 
-def units(layout: Layout) -> list[str]:
+def units(layout):
     return [layout.text[a:b] for a, b in zip(layout.starts, layout.ends, strict=True)]
 
 
@@ -34,18 +32,18 @@ def units(layout: Layout) -> list[str]:
         ("The list [1, 2, 3] is short.", "[1, 2, 3]"),
     ],
 )
-def test_what_belongs_together_is_one_unit(text: str, whole: str) -> None:
+def test_what_belongs_together_is_one_unit(text, whole):
     assert whole in units(lay_out(text))
 
 
 @pytest.mark.parametrize(
     "text", ["I may go", "on May street", "{not json at all", "[shares a photo: x]"]
 )
-def test_what_does_not_belong_together_is_words(text: str) -> None:
+def test_what_does_not_belong_together_is_words(text):
     assert units(lay_out(text)) == text.split()
 
 
-def test_a_given_span_is_one_unit() -> None:
+def test_a_given_span_is_one_unit():
     text = "We saw New York City then."
     assert units(lay_out(text, whole=[(7, 20)])) == ["We", "saw", "New York City", "then."]
 
@@ -66,14 +64,14 @@ def test_a_given_span_is_one_unit() -> None:
         ("At 10:30 I drink tea.", []),
     ],
 )
-def test_a_turns_date_and_speaker_are_its_head(line: str, head: list[str]) -> None:
+def test_a_turns_date_and_speaker_are_its_head(line, head):
     layout = lay_out(f"Before.\n{line}")
     shown = np.array(units(layout), object)[layout.head].tolist()
     assert shown == head
     assert layout.turn.tolist() == [0, *[1] * (len(layout.turn) - 1)]
 
 
-def test_turns_are_lines_and_sentences_are_theirs() -> None:
+def test_turns_are_lines_and_sentences_are_theirs():
     layout = lay_out("Ana: Tea is hot. Dr. Ito came!\nIs it late? Yes\n\nBye")
     said = [
         [u for u, s in zip(units(layout), layout.sentence, strict=True) if s == n]
@@ -89,13 +87,13 @@ def test_turns_are_lines_and_sentences_are_theirs() -> None:
     assert layout.turn.tolist() == [0, 0, 1, 1, 2]
 
 
-def test_a_negation_is_fixed_with_the_words_beside_it() -> None:
+def test_a_negation_is_fixed_with_the_words_beside_it():
     layout = lay_out("I really did not like the soup but she never eats and I don't cook.")
     shown = np.array(units(layout), object)[layout.fixed].tolist()
     assert shown == ["did", "not", "like", "she", "never", "eats", "I", "don't", "cook."]
 
 
-def test_masks_are_those_of_the_paper() -> None:
+def test_masks_are_those_of_the_paper():
     text = "I left because Ana: 42 cats.\nso?"
     words = ["I", " left", " because", " Ana", ":", " 42", " cats", ".", "\n", "so", "?"]
     ends = np.cumsum([len(w) for w in words])
@@ -105,7 +103,7 @@ def test_masks_are_those_of_the_paper() -> None:
     assert len(masks("", np.empty((0, 2), np.int64))) == 0
 
 
-def test_a_letter_that_grows_in_lower_case_moves_no_mask() -> None:
+def test_a_letter_that_grows_in_lower_case_moves_no_mask():
     found = masks("İ but", np.array([[0, 1], [1, 5]]))
     np.testing.assert_allclose(found, [1.0, 1.2], rtol=1e-6)
 
@@ -120,7 +118,7 @@ TEXTS = st.one_of(st.text(max_size=60), st.lists(PIECES, max_size=30).map("".joi
 
 @settings(max_examples=500)
 @given(text=TEXTS)
-def test_units_are_all_of_a_text_but_its_spaces(text: str) -> None:
+def test_units_are_all_of_a_text_but_its_spaces(text):
     layout = lay_out(text)
     assert "".join("".join(u.split()) for u in units(layout)) == "".join(text.split())
     assert (layout.starts[1:] >= layout.ends[:-1]).all()
@@ -131,7 +129,7 @@ def test_units_are_all_of_a_text_but_its_spaces(text: str) -> None:
 
 @settings(max_examples=300)
 @given(text=PLAIN.map("".join))
-def test_plain_text_has_the_sentences_of_the_language(text: str) -> None:
+def test_plain_text_has_the_sentences_of_the_language(text):
     layout = lay_out(text)
     found = [
         text[layout.starts[of][0] : layout.ends[of][-1]]
@@ -141,7 +139,7 @@ def test_plain_text_has_the_sentences_of_the_language(text: str) -> None:
     assert found == sentences(text)
 
 
-def test_unbalanced_brackets_take_no_time() -> None:
+def test_unbalanced_brackets_take_no_time():
     """Each one asked the JSON parser to read to the end: a quadratic wait, or a crash."""
     assert len(lay_out("[" * 200_000).starts) == 1
     assert len(lay_out('{"a": ' * 50_000).starts) == 50_000

@@ -6,12 +6,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from clikit import Run
 
 from edgemem.errors import ModelError
 from edgemem.runtime import llama, machine
@@ -26,11 +24,10 @@ LIVE = "pass"
 DIE = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
 ILLEGAL = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
 STOPPED = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
-Children = Callable[..., list[bool]]
 
 
 @pytest.fixture(autouse=True)
-def nothing_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def nothing_known(tmp_path, monkeypatch):
     monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(machine, "_known", {})
     monkeypatch.setattr(machine, "extra_buffers", extra_buffers)
@@ -41,20 +38,20 @@ def nothing_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
+def model(tmp_path):
     file = tmp_path / "some.gguf"
     file.write_bytes(b"GGUF" + bytes(100))
     return file
 
 
 @pytest.fixture
-def children(monkeypatch: pytest.MonkeyPatch) -> Children:
+def children(monkeypatch):
     """Stand-ins for the child with extra buffers and the one without; what was started."""
 
-    def stand_in(with_extra: str, without: str = LIVE) -> list[bool]:
+    def stand_in(with_extra, without=LIVE):
         started: list[bool] = []
 
-        def child(_module: str, _file: str, _n_gpu_layers: int, extra: bool) -> list[str]:
+        def child(_module, _file, _n_gpu_layers, extra):
             started.append(extra)
             return [sys.executable, "-I", "-S", "-c", with_extra if extra else without]
 
@@ -65,7 +62,7 @@ def children(monkeypatch: pytest.MonkeyPatch) -> Children:
 
 
 @pytest.fixture
-def another_process(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+def another_process(monkeypatch):
     return lambda: monkeypatch.setattr(machine, "_known", {})
 
 
@@ -230,7 +227,7 @@ def test_a_model_answers_without_extra_buffers(engine, children):
         assert plain.generate(asked, max_tokens=4).text == engine.generate(asked, max_tokens=4).text
 
 
-def test_version_and_doctor_say_what_was_found(run: Run, model, children, tmp_path):
+def test_version_and_doctor_say_what_was_found(run, model, children, tmp_path):
     children(DIE)
     extra_buffers(model)
     assert "processor: llama.cpp as it was compiled here dies" in run("--version").output

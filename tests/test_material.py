@@ -1,14 +1,11 @@
 """No fact is taken from a text that is not about the user's life; its turn is stored as ever."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from fake_engine import FakeEngine
 from memorykit import BagOfWords, quick, texts
 
 from bench import fit_material
-from edgemem.runtime.embedder import Embedder
 from edgemem.stages.material import features, is_material
 
 TALE = "Translate into German: I am a baker and I have lost my dog."
@@ -24,7 +21,7 @@ TALE = "Translate into German: I am a baker and I have lost my dog."
         "Roses are red, violets are blue, I'm a vampire from Whitby and I've come to bite you.",
     ],
 )
-def test_a_text_is_no_life(embedder: Embedder, text: str) -> None:
+def test_a_text_is_no_life(embedder, text):
     assert is_material(embedder, text)
 
 
@@ -39,11 +36,11 @@ def test_a_text_is_no_life(embedder: Embedder, text: str) -> None:
         "Just so you have it: my passport runs out in October.",
     ],
 )
-def test_life_that_looks_alike_is_no_text(embedder: Embedder, text: str) -> None:
+def test_life_that_looks_alike_is_no_text(embedder, text):
     assert not is_material(embedder, text)
 
 
-def test_from_a_text_no_fact_is_taken_and_its_turn_is_found(embedder: Embedder) -> None:
+def test_from_a_text_no_fact_is_taken_and_its_turn_is_found(embedder):
     engine = FakeEngine(
         facts={"I am a baker and I have lost my dog.": "{} is a baker", TALE: "{} is a baker"}
     )
@@ -54,18 +51,18 @@ def test_from_a_text_no_fact_is_taken_and_its_turn_is_found(embedder: Embedder) 
         assert texts(memory.search("lost my dog", user_id="ana")) == [TALE]
 
 
-def test_another_embedder_knows_no_texts() -> None:
-    assert not is_material(BagOfWords(), TALE)  # type: ignore[arg-type]
+def test_another_embedder_knows_no_texts():
+    assert not is_material(BagOfWords(), TALE)
 
 
-def test_what_is_learned_is_not_held_out() -> None:
+def test_what_is_learned_is_not_held_out():
     learned, held = (fit_material.labelled(f"{name}.txt") for name in ("messages", "held-out"))
     assert not {m.text for m in learned} & {m.text for m in held}
     assert {m.kind for m in learned} == {m.kind for m in held}
     assert all(m.text and m.kind.startswith(("material: ", "life: ")) for m in [*learned, *held])
 
 
-def test_the_fit_of_texts_tells_two_clouds_apart_and_loses_few_facts() -> None:
+def test_the_fit_of_texts_tells_two_clouds_apart_and_loses_few_facts():
     draw = np.random.default_rng(0)
     kinds = ["material: tale"] * 40 + ["life: diary"] * 40 + ["fact"] * 400
     said = [fit_material.Said(str(i), kind, str(i)) for i, kind in enumerate(kinds)]
@@ -77,7 +74,7 @@ def test_the_fit_of_texts_tells_two_clouds_apart_and_loses_few_facts() -> None:
     assert (weights[:3] > 0).all()
 
 
-def test_the_form_of_a_message_counts_whatever_its_vector() -> None:
+def test_the_form_of_a_message_counts_whatever_its_vector():
     vector = np.zeros(4, np.float32)
     plain, quoting = (
         features(t, vector) for t in ("He lives in Rome.", '"I live in Rome," he said.')

@@ -1,16 +1,12 @@
 """`edgemem mcp` as the SDK's own client sees it, over the process's standard streams."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fake_engine import FakeEngine
@@ -20,42 +16,40 @@ from memorykit import quick, texts
 from edgemem import Memory
 from edgemem.server.mcp import mcp_server
 
-Talk = Callable[[Client], Awaitable[None]]
 
-
-def environment(home: Path) -> dict[str, str]:
+def environment(home):
     root = str(Path(__file__).parents[1])
     return {**os.environ, "EDGEMEM_HOME": str(home), "PYTHONPATH": root}
 
 
-def talk(conversation: Talk, memory: Memory | None = None, **scope: str) -> None:
+def talk(conversation, memory=None, **scope):
     """A conversation with the server inside this process, by itself of an empty memory."""
     if memory is None:
         with quick(engine=FakeEngine()) as opened:
             talk(conversation, opened, **scope)
         return
 
-    async def run() -> None:
+    async def run():
         async with Client(mcp_server(memory, **scope)) as client:
             await conversation(client)
 
     asyncio.run(run())
 
 
-async def results(client: Client, tool: str, **arguments: Any) -> Any:
+async def results(client, tool, **arguments):
     answer = await client.call_tool(tool, arguments)
     assert not answer.is_error, answer.content
-    return json.loads(answer.content[0].text)  # type: ignore[union-attr]
+    return json.loads(answer.content[0].text)
 
 
-async def refusal(client: Client, tool: str, **arguments: Any) -> str:
+async def refusal(client, tool, **arguments):
     answer = await client.call_tool(tool, arguments)
     assert answer.is_error
-    return str(answer.content[0].text)  # type: ignore[union-attr]
+    return str(answer.content[0].text)
 
 
-def test_the_tools_say_which_only_read_and_which_destroy() -> None:
-    async def conversation(client: Client) -> None:
+def test_the_tools_say_which_only_read_and_which_destroy():
+    async def conversation(client):
         listed = (await client.list_tools()).tools
         marks = {t.name: t.annotations for t in listed}
         assert {n for n, m in marks.items() if m and m.read_only_hint} == {
@@ -70,8 +64,8 @@ def test_the_tools_say_which_only_read_and_which_destroy() -> None:
     talk(conversation)
 
 
-def test_memories_are_added_found_changed_and_deleted() -> None:
-    async def conversation(client: Client) -> None:
+def test_memories_are_added_found_changed_and_deleted():
+    async def conversation(client):
         first = await results(client, "add_memory", text="I live in Oslo.", metadata={"a": 1})
         id = first["results"][0]["id"]
         found = await results(client, "search_memories", query="Where do I live?")
@@ -87,8 +81,8 @@ def test_memories_are_added_found_changed_and_deleted() -> None:
     talk(conversation, user_id="ana")
 
 
-def test_no_call_reaches_anybody_elses_memories() -> None:
-    async def conversation(client: Client) -> None:
+def test_no_call_reaches_anybody_elses_memories():
+    async def conversation(client):
         await results(client, "add_memory", text="I like tea.", infer=False)
         listed = await results(client, "get_memories")
         assert [row["memory"] for row in listed["results"]] == ["I like tea."]
@@ -114,8 +108,8 @@ def test_no_call_reaches_anybody_elses_memories() -> None:
         ("add_memory", {"text": "I like tea.", "content": "I like tea."}),
     ],
 )
-def test_an_unknown_argument_is_refused_and_does_nothing(tool: str, arguments: Any) -> None:
-    async def conversation(client: Client) -> None:
+def test_an_unknown_argument_is_refused_and_does_nothing(tool, arguments):
+    async def conversation(client):
         told = await refusal(client, tool, **arguments)
         assert f"{tool} has no argument '{[*arguments][-1]}'; allowed are: " in told
 
@@ -125,13 +119,13 @@ def test_an_unknown_argument_is_refused_and_does_nothing(tool: str, arguments: A
         assert texts(memory.get_all()) == ["I like tea."]
 
 
-def test_what_a_model_reads_is_short_and_says_what_has_ended() -> None:
+def test_what_a_model_reads_is_short_and_says_what_has_ended():
     old, new = "User lives in Bergen", "User moved to Oslo and lives there now"
     told = ("I live in Bergen.", "I moved to Oslo and live there now.")
     facts = {text: fact.replace("User", "{}") for text, fact in zip(told, (old, new), strict=True)}
     engine = FakeEngine(facts=facts, ends={new: old})
 
-    async def conversation(client: Client) -> None:
+    async def conversation(client):
         found = await client.call_tool("search_memories", {"query": "Bergen"})
         assert found.structured_content is None
         rows = (await results(client, "search_memories", query="Bergen"))["results"]
@@ -153,10 +147,10 @@ def test_what_a_model_reads_is_short_and_says_what_has_ended() -> None:
         talk(conversation, memory, user_id="ana")
 
 
-def test_facts_are_taken_after_the_answer_and_from_what_was_left() -> None:
+def test_facts_are_taken_after_the_answer_and_from_what_was_left():
     known = {"I live in Oslo.": "{} lives in Oslo", "I have a cat.": "{} has a cat"}
 
-    async def conversation(client: Client) -> None:
+    async def conversation(client):
         added = await results(client, "add_memory", text="I have a cat.")
         assert [row["memory"] for row in added["results"]] == ["I have a cat."]
         for _ in range(200):
@@ -171,10 +165,10 @@ def test_facts_are_taken_after_the_answer_and_from_what_was_left() -> None:
         assert sorted(facts) == ["User has a cat", "User lives in Oslo"]
 
 
-def test_errors_come_back_as_tool_errors_in_our_words() -> None:
+def test_errors_come_back_as_tool_errors_in_our_words():
     unknown = "no memory with the id 'x'; get_memories and search_memories tell the ids"
 
-    async def conversation(client: Client) -> None:
+    async def conversation(client):
         for tool, arguments, message in (
             ("get_memory", {"memory_id": "x"}, unknown),
             ("delete_memory", {"memory_id": "x"}, unknown),
@@ -199,11 +193,11 @@ def test_errors_come_back_as_tool_errors_in_our_words() -> None:
 
 @pytest.mark.models
 @pytest.mark.slow
-def test_over_stdio_the_sdks_client_is_understood_and_the_file_keeps_it(tmp_path: Path) -> None:
+def test_over_stdio_the_sdks_client_is_understood_and_the_file_keeps_it(tmp_path):
     command = ["-m", "edgemem", "mcp", "--user-id", "ana"]
     server = StdioServerParameters(command=sys.executable, args=command, env=environment(tmp_path))
 
-    async def run() -> None:
+    async def run():
         async with Client(stdio_client(server)) as client:
             assert client.server_info and client.server_info.name == "edgemem"
             said = "I moved to Oslo in May."
@@ -219,7 +213,7 @@ def test_over_stdio_the_sdks_client_is_understood_and_the_file_keeps_it(tmp_path
 
 @pytest.mark.models
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
-def test_one_ctrl_c_ends_it_and_the_file_keeps_what_was_added(tmp_path: Path) -> None:
+def test_one_ctrl_c_ends_it_and_the_file_keeps_what_was_added(tmp_path):
     code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     code += "from edgemem.__main__ import main; main()"  # a job in the background ignores SIGINT
     with subprocess.Popen(
@@ -228,7 +222,7 @@ def test_one_ctrl_c_ends_it_and_the_file_keeps_what_was_added(tmp_path: Path) ->
     ) as server:  # fmt: skip
         assert server.stdin and server.stdout and server.stderr
 
-        def ask(id: int, method: str, **params: Any) -> str:
+        def ask(id, method, **params):
             call = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
             print(json.dumps(call), file=server.stdin, flush=True)
             return server.stdout.readline() if server.stdout else ""
@@ -245,7 +239,7 @@ def test_one_ctrl_c_ends_it_and_the_file_keeps_what_was_added(tmp_path: Path) ->
 
 
 @pytest.mark.models
-def test_stdout_carries_nothing_but_the_protocol(tmp_path: Path) -> None:
+def test_stdout_carries_nothing_but_the_protocol(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "edgemem", "mcp"], env=environment(tmp_path), input="no JSON\n",
         capture_output=True, text=True, timeout=120,

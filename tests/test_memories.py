@@ -1,9 +1,6 @@
 """All memories in memory: a search's features are what plain Python makes of the store."""
 
-from __future__ import annotations
-
 import threading
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,26 +14,26 @@ from worldkit import NOW, SAID, USERS, World, expected
 from edgemem.results import Query, Scope
 from edgemem.retrieval import metric as metric_module
 from edgemem.retrieval.metric import MIN_VECTORS
-from edgemem.retrieval.search import FEATURES, FEW, MANY, Candidates, SearchIndex
+from edgemem.retrieval.search import FEATURES, FEW, MANY, SearchIndex
 from edgemem.store import Store
 
 ANA, BOB = Scope("ana"), Scope("bob")
 
 
-def filled(store: Store) -> SearchIndex:
+def filled(store):
     memories = SearchIndex(DIM)
     memories.apply(store.changes(0))
     return memories
 
 
-def features_of(candidates: Candidates) -> dict[int, tuple[int, dict[str, float]]]:
+def features_of(candidates):
     """By memory number: its place and its features."""
     columns = candidates.rowids, candidates.places, candidates.features
     rows = zip(*(column.tolist() for column in columns), strict=True)
     return {rowid: (at, dict(zip(FEATURES, row, strict=True))) for rowid, at, row in rows}
 
 
-def assert_same(found: Candidates, wanted: dict[int, tuple[int, dict[str, float]]]) -> None:
+def assert_same(found, wanted):
     got = features_of(found)
     assert got.keys() == wanted.keys()
     for rowid, (place, features) in wanted.items():
@@ -44,23 +41,23 @@ def assert_same(found: Candidates, wanted: dict[int, tuple[int, dict[str, float]
         assert got[rowid][1] == pytest.approx(features, rel=1e-3, abs=2e-4), rowid
 
 
-def query_of(rng: np.random.Generator) -> str:
+def query_of(rng):
     start = ["", "?!", "When ", "I ", "Bea ", "What did Ana "][rng.integers(6)]
     return start + " ".join(rng.choice([*SAID, "unknown"], rng.integers(0, 4)))
 
 
-def test_a_search_under_way_ends_although_the_store_is_replaced_meanwhile() -> None:
+def test_a_search_under_way_ends_although_the_store_is_replaced_meanwhile():
     e = np.eye(2, DIM, dtype=np.float32)
     memories = SearchIndex(DIM)
     rows = np.tile(e[1], (60, 1))
     memories.apply(changes(1, range(1, 61), vectors=rows, text="tea", kind="image"))
     of_metric = memories.whitening.get
 
-    def replaced(*asked: Any) -> Any:  # what a search asks outside the lock
+    def replaced(*asked):  # what a search asks outside the lock
         memories.apply(changes(2, [1], [1], e[:1], text="milk", full=True))
         return of_metric(*asked)
 
-    memories.whitening.get = replaced  # type: ignore[method-assign]
+    memories.whitening.get = replaced
     found = memories.candidates(Query("tea", Scope(user_id="ann"), now=NOW), e[1])
     assert len(found.images) == 60 and found.images.all()
     memories.close()
@@ -74,9 +71,7 @@ STEPS = ["say", "say", "conclude", "update", "invalidate", "delete", "erase", "f
 @settings(max_examples=60)
 @given(seed=seeds, steps=st.lists(st.sampled_from(STEPS), max_size=40))
 @example(seed=0, steps=[])
-def test_features_are_those_of_plain_python_however_the_changes_came(
-    seed: int, steps: list[str]
-) -> None:
+def test_features_are_those_of_plain_python_however_the_changes_came(seed, steps):
     rng = np.random.default_rng(seed)
     with Store.open(":memory:") as store:
         world, followed = World(store, rng), SearchIndex(DIM)
@@ -105,7 +100,7 @@ def test_features_are_those_of_plain_python_however_the_changes_came(
 
 @settings(max_examples=10)
 @given(seed=seeds)
-def test_features_under_a_metric_are_those_of_plain_python(seed: int) -> None:
+def test_features_under_a_metric_are_those_of_plain_python(seed):
     rng = np.random.default_rng(seed)
     with Store.open(":memory:") as store:
         world = World(store, rng)
@@ -126,7 +121,7 @@ def test_features_under_a_metric_are_those_of_plain_python(seed: int) -> None:
         memories.close()
 
 
-def test_the_nearest_the_best_by_words_and_those_beside_them_are_candidates() -> None:
+def test_the_nearest_the_best_by_words_and_those_beside_them_are_candidates():
     """Of many memories not all are scored."""
     n = 400
     e = np.eye(2, DIM, dtype=np.float32)
@@ -148,7 +143,7 @@ def test_the_nearest_the_best_by_words_and_those_beside_them_are_candidates() ->
     assert got.rowids.tolist() == some.tolist()
 
 
-def test_nearest_gives_cosines_of_what_is_live_in_a_scope() -> None:
+def test_nearest_gives_cosines_of_what_is_live_in_a_scope():
     with Store.open(":memory:") as store:
         world = World(store, np.random.default_rng(3))
         for _ in range(30):
@@ -171,7 +166,7 @@ def test_nearest_gives_cosines_of_what_is_live_in_a_scope() -> None:
 # Which metric
 
 
-def users_of(*counts: int) -> SearchIndex:
+def users_of(*counts):
     """A memory of one vector for each, users "0", "1", …"""
     memories, n = SearchIndex(DIM), sum(counts)
     owner = [str(user) for user, count in enumerate(counts) for _ in range(count)]
@@ -191,9 +186,7 @@ def users_of(*counts: int) -> SearchIndex:
         ((10, 30), "1", None),
     ],
 )
-def test_a_user_with_enough_vectors_has_a_metric_and_the_others_share_one(
-    counts: tuple[int, ...], user: str | None, fitted_on: slice | None
-) -> None:
+def test_a_user_with_enough_vectors_has_a_metric_and_the_others_share_one(counts, user, fitted_on):
     memories, query = users_of(*counts), unit(5)[0]
     found = memories.candidates(Query("", Scope(user), now=NOW), query)
     vectors = unit(7, sum(counts))
@@ -211,7 +204,7 @@ def test_a_user_with_enough_vectors_has_a_metric_and_the_others_share_one(
 
 
 @pytest.mark.parametrize("count", [1, FEW, 7, MANY, MANY + 30])
-def test_how_many_a_search_sees_counts_from_few_to_many(count: int) -> None:
+def test_how_many_a_search_sees_counts_from_few_to_many(count):
     memories = users_of(count, 3)
     found = memories.candidates(Query("", Scope("0"), now=NOW), unit(5)[0])
     column = found.features[:, FEATURES.index("among")]
@@ -222,7 +215,7 @@ def test_how_many_a_search_sees_counts_from_few_to_many(count: int) -> None:
 # One generation
 
 
-def test_a_search_sees_what_was_there_when_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_sees_what_was_there_when_it_began(monkeypatch):
     """Whatever is taken in while it goes on: here when it asks for its metric."""
     turns = list(range(1, 21))
     more = {"kind": "turn", "role": "user", "time": 60.0}
@@ -234,7 +227,7 @@ def test_a_search_sees_what_was_there_when_it_began(monkeypatch: pytest.MonkeyPa
     expected = features_of(memories.candidates(Query("Ana tea", Scope(), now=NOW), unit(4)[0]))
     inner, taken = memories.whitening.get, []
 
-    def meanwhile(*arguments: object) -> object:
+    def meanwhile(*arguments):
         if not taken:
             taken.append(True)
             new = [21, 22, 23]  # few enough to go where there is room
@@ -253,7 +246,7 @@ def test_a_search_sees_what_was_there_when_it_began(monkeypatch: pytest.MonkeyPa
     memories.close()
 
 
-def test_searches_see_every_update_whole_while_another_thread_makes_it() -> None:
+def test_searches_see_every_update_whole_while_another_thread_makes_it():
     """A memory whose vector, words and turn change together, over and over."""
     e = np.eye(2, DIM, dtype=np.float32)
     memories = SearchIndex(DIM)
@@ -262,7 +255,7 @@ def test_searches_see_every_update_whole_while_another_thread_makes_it() -> None
     memories.apply(changes(2, [61], [61], e[:1], text=texts[0]))
     wrong, done = [], threading.Event()
 
-    def look() -> None:
+    def look():
         while not done.is_set():
             found = features_of(memories.candidates(Query("tea", Scope(), now=NOW), e[0]))
             _, seen = found[61]
@@ -285,13 +278,13 @@ def test_searches_see_every_update_whole_while_another_thread_makes_it() -> None
     memories.close()
 
 
-def test_older_changes_are_ignored_and_a_backup_put_back_is_not() -> None:
+def test_older_changes_are_ignored_and_a_backup_put_back_is_not():
     memories = SearchIndex(DIM)
     memories.apply(changes(1, [1, 2], vectors=unit(1, 2), full=True))
     memories.apply(changes(5, [3], vectors=unit(2), removed=[1]))
     memories.apply(changes(4, [1], vectors=unit(3)))
 
-    def found() -> list[int]:
+    def found():
         return memories.candidates(Query("", Scope(), now=NOW), unit(1)[0]).rowids.tolist()
 
     assert (found(), memories.generation) == ([2, 3], 5)
@@ -299,7 +292,7 @@ def test_older_changes_are_ignored_and_a_backup_put_back_is_not() -> None:
     assert (found(), memories.generation) == ([1, 2], 2)
 
 
-def test_full_changes_that_come_late_do_not_take_back_newer_ones() -> None:
+def test_full_changes_that_come_late_do_not_take_back_newer_ones():
     memories = SearchIndex(DIM)
     memories.apply(changes(1, [1], vectors=unit(1), full=True), since=0)
     memories.apply(changes(3, [1, 2], vectors=unit(2, 2), full=True), since=1)
@@ -308,7 +301,7 @@ def test_full_changes_that_come_late_do_not_take_back_newer_ones() -> None:
     assert (found, memories.generation) == ([1, 2], 3)
 
 
-def test_every_part_counts_its_bytes() -> None:
+def test_every_part_counts_its_bytes():
     few, many = (users_of(n).memory_bytes() for n in (1, 2000))
     assert few.keys() == many.keys()
     assert few.keys() == {"vectors", "metric", "postings", "catalog", "masks"}

@@ -1,15 +1,11 @@
 """Memory's methods and mem0's shapes, without a language model."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json
 import threading
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,14 +19,14 @@ from edgemem.store.receipts import set_never_send
 
 
 @pytest.fixture
-def memory() -> Memory:
+def memory():
     return quick()
 
 
 # -- adding ----------------------------------------------------------------------------------
 
 
-def test_add_takes_a_string_a_dict_and_a_list(memory: Memory) -> None:
+def test_add_takes_a_string_a_dict_and_a_list(memory):
     one = memory.add("I live in Oslo", infer=False)
     two = memory.add({"role": "user", "content": "I have a cat"}, infer=False)
     three = memory.add(
@@ -44,7 +40,7 @@ def test_add_takes_a_string_a_dict_and_a_list(memory: Memory) -> None:
     assert {c.kind for c in three} == {"turn"}
 
 
-def test_results_are_frozen_sequences_in_mem0s_shape(memory: Memory) -> None:
+def test_results_are_frozen_sequences_in_mem0s_shape(memory):
     added = memory.add("I live in Oslo", user_id="ana", metadata={"city": "Oslo"}, infer=False)
     found = memory.search("Where is Oslo", user_id="ana")
     listed = memory.get_all(user_id="ana")
@@ -70,9 +66,7 @@ def test_results_are_frozen_sequences_in_mem0s_shape(memory: Memory) -> None:
     assert listed.to_dict()["results"][0]["user_id"] == "ana"
 
 
-def test_infer_false_stores_as_given_and_never_de_duplicates(
-    memory: Memory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_infer_false_stores_as_given_and_never_de_duplicates(memory, monkeypatch):
     monkeypatch.setattr(Engine, "load", lambda *a, **k: pytest.fail("a language model was loaded"))
     for _ in range(3):
         result = memory.add("  I like TEA,  twice\n", user_id="ana", infer=False)
@@ -81,7 +75,7 @@ def test_infer_false_stores_as_given_and_never_de_duplicates(
     assert memory.pending() == []
 
 
-def test_a_message_keeps_its_name_role_metadata_and_own_time(memory: Memory) -> None:
+def test_a_message_keeps_its_name_role_metadata_and_own_time(memory):
     memory.add(
         [
             {"role": "user", "name": "Carla", "content": "I paint", "metadata": {"dia": "D1:1"}},
@@ -103,7 +97,7 @@ def test_a_message_keeps_its_name_role_metadata_and_own_time(memory: Memory) -> 
     assert memory.search("What did Mel do in May 2023?", explain=True)[0].id == second.id
 
 
-def test_an_apps_own_import_id_refuses_no_message(memory: Memory) -> None:
+def test_an_apps_own_import_id_refuses_no_message(memory):
     told = [
         {"role": "user", "content": page, "metadata": {"import_id": "ab" * 16}}
         for page in ("the first page", "the second page")
@@ -114,7 +108,7 @@ def test_an_apps_own_import_id_refuses_no_message(memory: Memory) -> None:
     assert [change.metadata for change in added] == [told[0]["metadata"]] * 4
 
 
-def test_a_timestamp_may_be_naive_aware_or_an_epoch(memory: Memory) -> None:
+def test_a_timestamp_may_be_naive_aware_or_an_epoch(memory):
     naive = datetime(2024, 5, 1, 12, 0)
     aware = datetime(2024, 5, 1, 12, 0, tzinfo=timezone(timedelta(hours=2)))
     for value in (naive, aware, "2024-05-01T12:00:00+02:00", aware.timestamp(), int(1e9)):
@@ -125,7 +119,7 @@ def test_a_timestamp_may_be_naive_aware_or_an_epoch(memory: Memory) -> None:
     assert stored == [local, ten, ten, ten, "2001-09-09T01:46:40.000+00:00"]
 
 
-def test_system_and_recalled_messages_are_kept_but_not_found(memory: Memory) -> None:
+def test_system_and_recalled_messages_are_kept_but_not_found(memory):
     added = memory.add(
         [
             {"role": "system", "content": "You are kind"},
@@ -142,7 +136,7 @@ def test_system_and_recalled_messages_are_kept_but_not_found(memory: Memory) -> 
 # -- scopes, filters, scores -----------------------------------------------------------------
 
 
-def test_scopes_are_kept_apart_and_an_unknown_one_is_empty(memory: Memory) -> None:
+def test_scopes_are_kept_apart_and_an_unknown_one_is_empty(memory):
     memory.add("tea for ana", user_id="ana", infer=False)
     memory.add("tea for bob", user_id="bob", agent_id="shop", run_id="r1", infer=False)
     assert texts(memory.search("tea", user_id="ana")) == ["tea for ana"]
@@ -154,7 +148,7 @@ def test_scopes_are_kept_apart_and_an_unknown_one_is_empty(memory: Memory) -> No
         assert list(memory.delete_all(**scope)) == []
 
 
-def test_threshold_leaves_out_lower_scores_and_top_k_the_rest(memory: Memory) -> None:
+def test_threshold_leaves_out_lower_scores_and_top_k_the_rest(memory):
     memory.add(["green tea", "black tea and milk", "coffee"], infer=False)
     everything = memory.search("black tea")
     for hit in everything:
@@ -170,7 +164,7 @@ def test_threshold_leaves_out_lower_scores_and_top_k_the_rest(memory: Memory) ->
 # -- changing --------------------------------------------------------------------------------
 
 
-def test_update_changes_what_is_found_and_keeps_the_old_text_in_history(memory: Memory) -> None:
+def test_update_changes_what_is_found_and_keeps_the_old_text_in_history(memory):
     id = memory.add(
         {"role": "user", "name": "Ana", "content": "I live in Oslo"},
         metadata={"a": 1}, timestamp="2024-05-01T10:00Z", infer=False,
@@ -193,7 +187,7 @@ def test_update_changes_what_is_found_and_keeps_the_old_text_in_history(memory: 
     assert {"id", "memory_id", "created_at", "updated_at", "is_deleted", "actor_id"} <= set(rows[0])
 
 
-def test_new_metadata_beside_the_same_words_takes_no_fact_and_no_mark_away() -> None:
+def test_new_metadata_beside_the_same_words_takes_no_fact_and_no_mark_away():
     with quick(engine=FakeEngine(facts={"I live in Oslo.": "{} lives in Oslo"})) as memory:
         turn = memory.add("I live in Oslo.", user_id="ana")[0]
         with memory.store.transaction() as tx:
@@ -204,12 +198,12 @@ def test_new_metadata_beside_the_same_words_takes_no_fact_and_no_mark_away() -> 
         assert kept is not None and kept.metadata == {"topic": "home", "never_send": True}
 
 
-def test_a_mark_that_comes_while_new_words_are_embedded_stays() -> None:
+def test_a_mark_that_comes_while_new_words_are_embedded_stays():
     embedder = Meanwhile()
     with quick(embedder=embedder) as memory:
         turn = memory.add("I have diabetes", infer=False)[0]
 
-        def mark() -> None:
+        def mark():
             with memory.store.transaction() as tx:
                 set_never_send(tx, turn.id, True)
 
@@ -219,7 +213,7 @@ def test_a_mark_that_comes_while_new_words_are_embedded_stays() -> None:
         assert kept is not None and kept.metadata == {"topic": "health", "never_send": True}
 
 
-def test_delete_takes_out_of_answers_and_keeps_history(memory: Memory) -> None:
+def test_delete_takes_out_of_answers_and_keeps_history(memory):
     id = memory.add("I live in Oslo", infer=False)[0].id
     change = memory.delete(id)
     told = change.event, change.memory, change.previous_memory
@@ -232,7 +226,7 @@ def test_delete_takes_out_of_answers_and_keeps_history(memory: Memory) -> None:
     )  # fmt: skip
 
 
-def test_delete_all_wants_a_scope_and_empties_only_that(memory: Memory) -> None:
+def test_delete_all_wants_a_scope_and_empties_only_that(memory):
     _, two = memory.add(["one", "two"], user_id="ana", infer=False)
     memory.add("three", user_id="bob", infer=False)
     with memory.store.transaction() as tx:  # contradicted: it answers no more, and goes too
@@ -245,12 +239,12 @@ def test_delete_all_wants_a_scope_and_empties_only_that(memory: Memory) -> None:
 
 
 @pytest.mark.parametrize("name", ["update", "delete", "erase", "source_turns"])
-def test_an_unknown_id_is_named(memory: Memory, name: str) -> None:
+def test_an_unknown_id_is_named(memory, name):
     with pytest.raises(StoreError, match="no memory with the id 'id'; `edgemem list` shows"):
         call(memory, name)
 
 
-def test_an_unknown_id_is_nothing_to_get_and_has_no_history(memory: Memory) -> None:
+def test_an_unknown_id_is_nothing_to_get_and_has_no_history(memory):
     assert memory.get("id") is None and memory.history("id") == []
     id = memory.add("one", infer=False)[0].id
     memory.delete(id)
@@ -261,7 +255,7 @@ def test_an_unknown_id_is_nothing_to_get_and_has_no_history(memory: Memory) -> N
 # -- opening and closing ---------------------------------------------------------------------
 
 
-def test_what_was_added_is_there_another_day(tmp_path: Path) -> None:
+def test_what_was_added_is_there_another_day(tmp_path):
     path = tmp_path / "deep" / "er" / "a.db"
     with quick(path) as memory:
         memory.add("I live in Oslo", user_id="ana", infer=False)
@@ -270,9 +264,7 @@ def test_what_was_added_is_there_another_day(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o077 == 0  # nobody else's business
 
 
-def test_without_a_path_the_settings_say_where(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_path_the_settings_say_where(tmp_path, monkeypatch):
     monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path))
     monkeypatch.delenv("EDGEMEM_DB", raising=False)
     with quick(None) as memory:
@@ -280,7 +272,7 @@ def test_without_a_path_the_settings_say_where(
 
 
 @pytest.mark.parametrize("path", [":memory:", "a.db"])
-def test_closed_twice_is_closed_and_every_method_says_so(tmp_path: Path, path: str) -> None:
+def test_closed_twice_is_closed_and_every_method_says_so(tmp_path, path):
     memory = quick(path if path == ":memory:" else tmp_path / path)
     memory.add("hello", user_id="ada", infer=False)
     assert not memory.closed
@@ -302,23 +294,23 @@ def test_closed_twice_is_closed_and_every_method_says_so(tmp_path: Path, path: s
     assert sorted(tmp_path.iterdir()) == before  # nothing was begun
 
 
-def test_the_context_manager_closes_also_after_an_error(tmp_path: Path) -> None:
+def test_the_context_manager_closes_also_after_an_error(tmp_path):
     with pytest.raises(RuntimeError), quick(tmp_path / "a.db") as memory:
         raise RuntimeError
     with pytest.raises(StoreError, match="closed"):
         memory.get_all()
 
 
-def test_closing_while_others_search_and_add_ends_them_with_store_errors(tmp_path: Path) -> None:
+def test_closing_while_others_search_and_add_ends_them_with_store_errors(tmp_path):
     memory = quick(tmp_path / "a.db")
     memory.add("hello", infer=False)
     running, wrong = threading.Barrier(5), []
 
-    def work(step: object) -> None:
+    def work(step):
         running.wait()
         try:
             while True:
-                step()  # type: ignore[operator]
+                step()
         except StoreError:
             pass
         except BaseException as exc:
@@ -336,15 +328,15 @@ def test_closing_while_others_search_and_add_ends_them_with_store_errors(tmp_pat
     assert wrong == [] and not any(thread.is_alive() for thread in threads)
 
 
-def test_closing_waits_for_an_answer_whose_reader_reads_the_memory_meanwhile() -> None:
+def test_closing_waits_for_an_answer_whose_reader_reads_the_memory_meanwhile():
     class Busy(FakeEngine):
         """An engine in the middle of an answer until `read` is set."""
 
-        def close(self) -> None:
+        def close(self):
             closing.set()
             waited.append(read.wait(30))
 
-    def reads() -> None:
+    def reads():
         closing.wait(30)
         with pytest.raises(StoreError, match="closed"):
             memory.search("hello")
@@ -361,15 +353,13 @@ def test_closing_waits_for_an_answer_whose_reader_reads_the_memory_meanwhile() -
 
 
 @pytest.mark.parametrize("path", [":memory:", "a.db"])
-def test_first_adds_and_searches_of_many_threads_do_not_lock_each_other_out(
-    tmp_path: Path, path: str
-) -> None:
+def test_first_adds_and_searches_of_many_threads_do_not_lock_each_other_out(tmp_path, path):
     for turn in range(10):
         memory = quick(path if path == ":memory:" else tmp_path / f"{turn}{path}")
         steps = [partial(memory.add, "hello", infer=False), partial(memory.search, "hello")] * 2
         together = threading.Barrier(len(steps))
 
-        def act(step: partial[Any], together: threading.Barrier = together) -> None:
+        def act(step, together=together):
             together.wait()
             step()
 
@@ -386,7 +376,7 @@ def test_first_adds_and_searches_of_many_threads_do_not_lock_each_other_out(
 # -- other embedders -------------------------------------------------------------------------
 
 
-def test_another_embedder_is_refused_until_reindex(tmp_path: Path) -> None:
+def test_another_embedder_is_refused_until_reindex(tmp_path):
     path = tmp_path / "a.db"
     with quick(path, embedder=BagOfWords(64, "first@1")) as memory:
         id = memory.add("I live in Oslo", infer=False)[0].id
@@ -414,12 +404,12 @@ def test_another_embedder_is_refused_until_reindex(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [None, "Ana"])
 @pytest.mark.parametrize("text", ["I moved to Oslo", "dear diary\n8 May 2023", "8 May 2023"])
-def test_a_text_has_one_vector_however_it_came_in(name: str | None, text: str) -> None:
+def test_a_text_has_one_vector_however_it_came_in(name, text):
     """Added, edited, embedded anew or imported: speaker and text, never the day it was said on."""
     message = {"role": "user", "content": text, "name": name, "timestamp": "2024-05-01T10:00Z"}
     expected = BagOfWords().embed_chunks([f"{name}: {text}" if name else text])[0]
 
-    def held(memory: Memory) -> np.ndarray:
+    def held(memory):
         return memory.store.changes(0).vectors
 
     with quick() as memory, quick() as copy:
@@ -437,12 +427,12 @@ def test_a_text_has_one_vector_however_it_came_in(name: str | None, text: str) -
         assert np.array_equal(held(copy), expected)
 
 
-def test_reindex_takes_in_what_is_stored_while_it_embeds(tmp_path: Path) -> None:
+def test_reindex_takes_in_what_is_stored_while_it_embeds(tmp_path):
     with quick(tmp_path / "a.db", embedder=BagOfWords(64, "first@1")) as other:
         old = other.add("I live in Oslo", infer=False)[0].id
         with quick(tmp_path / "a.db", embedder=BagOfWords(32, "second@2")) as memory:
 
-            def meanwhile(done: int, total: int) -> None:
+            def meanwhile(done, total):
                 other.update(old, "I live in Bergen")
                 other.add("I have a cat", infer=False)
 
@@ -457,18 +447,18 @@ def test_reindex_takes_in_what_is_stored_while_it_embeds(tmp_path: Path) -> None
 class ReindexedMeanwhile(BagOfWords):
     """While it embeds, somebody else reindexes the store with another model."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         super().__init__(64, "first@1")
         self._path = path
 
-    def embed_chunks(self, texts: object) -> list:  # type: ignore[type-arg,override]
+    def embed_chunks(self, texts):
         with quick(self._path, embedder=BagOfWords(64, "second@2")) as other:
             other.reindex()
-        return super().embed_chunks(texts)  # type: ignore[arg-type]
+        return super().embed_chunks(texts)
 
 
 @pytest.mark.parametrize("way", ["add", "import"])
-def test_what_was_embedded_before_a_reindex_is_not_stored(tmp_path: Path, way: str) -> None:
+def test_what_was_embedded_before_a_reindex_is_not_stored(tmp_path, way):
     exported = io.StringIO()
     with quick() as source:
         source.add("x", infer=False)
@@ -480,7 +470,7 @@ def test_what_was_embedded_before_a_reindex_is_not_stored(tmp_path: Path, way: s
         assert memory.store.counts()["memories"] == 0
 
 
-def test_doctor_tells_what_is_there(tmp_path: Path) -> None:
+def test_doctor_tells_what_is_there(tmp_path):
     with quick(tmp_path / "a.db") as memory:
         memory.add(["one", "two"], infer=False)
         report = memory.doctor()

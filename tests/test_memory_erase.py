@@ -1,27 +1,22 @@
 """Erasing through Memory: no byte of the text is left in any file beside the store."""
 
-from __future__ import annotations
-
 from functools import partial
-from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from fake_engine import FakeEngine
 from memorykit import bytes_beside, quick, texts
 
-from edgemem import Memory, cachefile
+from edgemem import cachefile
 from edgemem.errors import InputError, ModelError, StoreFull
 from edgemem.pipeline import upkeep
 from edgemem.retrieval.index import VectorIndex
-from edgemem.runtime.engine import Generation
 
 SECRET = "xyzzyplugh"
 SAID = f"I hid the {SECRET} under the oak."
 
 
-def leave_an_index_file(memory: Memory) -> Path:
+def leave_an_index_file(memory):
     """As a store of many memories has: here by a crossover of none."""
     memory.index.vectors.crossover = 0
     memory.search("warm")
@@ -33,7 +28,7 @@ def leave_an_index_file(memory: Memory) -> Path:
     return file
 
 
-def remember(path: Path) -> Memory:
+def remember(path):
     facts = {SAID: f"{{}} hid the {SECRET} under the oak"}
     memory = quick(path, engine=FakeEngine(facts=facts))
     memory.add("I have a cat.", user_id="ana", infer=False)
@@ -43,7 +38,7 @@ def remember(path: Path) -> Memory:
     return memory
 
 
-def test_erase_leaves_no_trace_of_turn_fact_and_history_in_any_file(tmp_path: Path) -> None:
+def test_erase_leaves_no_trace_of_turn_fact_and_history_in_any_file(tmp_path):
     path = tmp_path / "a.db"
     with remember(path) as memory:
         (fact,) = memory.get_all(filters={"kind": "fact"})
@@ -68,10 +63,10 @@ def test_erase_leaves_no_trace_of_turn_fact_and_history_in_any_file(tmp_path: Pa
 class Reader(FakeEngine):
     """Takes facts as an expert does: shown what was said before."""
 
-    def expert(self, stage: str) -> bool:
+    def expert(self, stage):
         return stage == "extraction"
 
-    def generate(self, prompt: Any, *, stage: str = "", **options: Any) -> Generation:
+    def generate(self, prompt, *, stage="", **options):
         asked = "\n".join(str(prompt).splitlines()[:-1])  # without whom it is about
         found = super().generate(asked, stage=stage, **options)
         self.prompts[-1] = stage, prompt
@@ -81,7 +76,7 @@ class Reader(FakeEngine):
 LATER = "We dug it up at noon."
 
 
-def test_erase_takes_a_fact_that_has_its_words_from_a_turn_before(tmp_path: Path) -> None:
+def test_erase_takes_a_fact_that_has_its_words_from_a_turn_before(tmp_path):
     path = tmp_path / "a.db"
     engine = Reader(facts={LATER: f"{{}} dug up the {SECRET} at noon"})
     with quick(path, engine=engine) as memory:
@@ -94,7 +89,7 @@ def test_erase_takes_a_fact_that_has_its_words_from_a_turn_before(tmp_path: Path
         assert SECRET.encode() not in bytes_beside(path)
 
 
-def test_what_is_deleted_is_not_shown_with_what_is_said_after(tmp_path: Path) -> None:
+def test_what_is_deleted_is_not_shown_with_what_is_said_after(tmp_path):
     engine = Reader()
     with quick(tmp_path / "a.db", engine=engine) as memory:
         memory.add(SAID, user_id="ana")
@@ -103,7 +98,7 @@ def test_what_is_deleted_is_not_shown_with_what_is_said_after(tmp_path: Path) ->
     assert SECRET not in str(engine.prompts[-1]) and LATER in str(engine.prompts[-1])
 
 
-def test_erase_takes_a_list_and_ids_of_deleted_memories(tmp_path: Path) -> None:
+def test_erase_takes_a_list_and_ids_of_deleted_memories(tmp_path):
     path = tmp_path / "a.db"
     with remember(path) as memory:
         ids = [item.id for item in memory.get_all() if SECRET in item.memory]
@@ -115,8 +110,8 @@ def test_erase_takes_a_list_and_ids_of_deleted_memories(tmp_path: Path) -> None:
 
 
 def test_erase_all_leaves_nothing_of_a_user_even_of_what_was_deleted_or_has_expired(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     path = tmp_path / "a.db"
     with remember(path) as memory:
         memory.delete_all(user_id="ana")
@@ -134,7 +129,7 @@ def test_erase_all_leaves_nothing_of_a_user_even_of_what_was_deleted_or_has_expi
         assert list(memory.erase_all(user_id="ana")) == []
 
 
-def test_reset_leaves_nothing_and_the_store_goes_on(tmp_path: Path) -> None:
+def test_reset_leaves_nothing_and_the_store_goes_on(tmp_path):
     path = tmp_path / "a.db"
     with remember(path) as memory:
         leave_an_index_file(memory)
@@ -147,7 +142,7 @@ def test_reset_leaves_nothing_and_the_store_goes_on(tmp_path: Path) -> None:
         assert texts(memory.search("dog")) == ["I have a dog."]
 
 
-def test_another_process_that_closes_afterwards_does_not_bring_vectors_back(tmp_path: Path) -> None:
+def test_another_process_that_closes_afterwards_does_not_bring_vectors_back(tmp_path):
     path = tmp_path / "a.db"
     with remember(path) as memory:
         vector = memory.embedder.embed_chunks([SAID])[0][0]
@@ -162,13 +157,11 @@ def test_another_process_that_closes_afterwards_does_not_bring_vectors_back(tmp_
     assert vector.tobytes() not in bytes_beside(path)
 
 
-def test_an_index_file_that_cannot_be_deleted_stops_the_erase(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_file_that_cannot_be_deleted_stops_the_erase(tmp_path, monkeypatch):
     with remember(tmp_path / "a.db") as memory:
         (fact,) = memory.get_all(filters={"kind": "fact"})
 
-        def refuse(path: Path) -> None:
+        def refuse(path):
             raise PermissionError(13, "Permission denied", str(path))
 
         monkeypatch.setattr(cachefile, "discard", refuse)
@@ -177,9 +170,7 @@ def test_an_index_file_that_cannot_be_deleted_stops_the_erase(
         assert memory.get(fact.id) is not None
 
 
-def test_the_index_file_is_written_at_the_end_and_used_at_the_next_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_index_file_is_written_at_the_end_and_used_at_the_next_start(tmp_path, monkeypatch):
     path = tmp_path / "a.db"
     monkeypatch.setattr("edgemem.retrieval.search.VectorIndex", partial(VectorIndex, crossover=10))
     with quick(path) as memory:
@@ -196,7 +187,7 @@ def test_the_index_file_is_written_at_the_end_and_used_at_the_next_start(
         assert loaded == [True]
 
 
-def test_erase_takes_the_chats_answers_that_quote_the_memory(tmp_path: Path) -> None:
+def test_erase_takes_the_chats_answers_that_quote_the_memory(tmp_path):
     """An answer is a turn that no memory cites: left alone, it would outlive what it quotes."""
     path = tmp_path / "a.db"
     with remember(path) as memory:
@@ -213,8 +204,8 @@ def test_erase_takes_the_chats_answers_that_quote_the_memory(tmp_path: Path) -> 
 
 
 def test_the_model_forgets_its_prompts_even_if_the_erase_ends_with_an_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     engine = FakeEngine()
     with quick(engine=engine) as memory:
         (said,) = memory.add(SAID, user_id="ana", infer=False)
@@ -228,11 +219,9 @@ def test_the_model_forgets_its_prompts_even_if_the_erase_ends_with_an_error(
 
 
 @pytest.mark.parametrize("what", ["erase", "reset"])
-def test_the_model_forgets_the_prompts_that_showed_what_is_erased(
-    tmp_path: Path, what: str
-) -> None:
+def test_the_model_forgets_the_prompts_that_showed_what_is_erased(tmp_path, what):
     with remember(tmp_path / "m.db") as memory:
-        assert SECRET in str(memory.engine.prompts)  # type: ignore[attr-defined]
+        assert SECRET in str(memory.engine.prompts)
         ids = [item.id for item in memory.get_all(user_id="ana")]
         memory.reset() if what == "reset" else memory.erase(ids)
-        assert memory.engine.prompts == []  # type: ignore[attr-defined]
+        assert memory.engine.prompts == []

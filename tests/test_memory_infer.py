@@ -1,14 +1,10 @@
 """Facts from messages: what is taken, replaced and left for later."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -17,11 +13,10 @@ from memorykit import quick, texts
 from storekit import child
 
 import edgemem.memory
-from edgemem import Engine, Memory
+from edgemem import Memory
 from edgemem.config import Settings
 from edgemem.errors import InputError, ModelNotFound, StoreError, StoreFull, StoreLocked
 from edgemem.pipeline.recall import recall
-from edgemem.runtime.embedder import Embedder
 
 MOVED = {
     "I live in Bergen.": "{} lives in Bergen",
@@ -30,7 +25,7 @@ MOVED = {
 OSLO = {"I live in Oslo.": "{} lives in Oslo", "I have a cat.": "{} has a cat"}
 
 
-def facts(memory: Memory, **scope: str) -> list[str]:
+def facts(memory, **scope):
     return texts(memory.get_all(filters={"kind": "fact"}, **scope))
 
 
@@ -38,9 +33,7 @@ def facts(memory: Memory, **scope: str) -> list[str]:
 
 
 @pytest.mark.models
-def test_a_contradiction_ends_with_the_new_fact_and_the_old_one_invalidated(
-    shipped: Engine, embedder: Embedder
-) -> None:
+def test_a_contradiction_ends_with_the_new_fact_and_the_old_one_invalidated(shipped, embedder):
     with Memory(":memory:", engine=shipped, embedder=embedder) as memory:
         first = memory.add("I live in Oslo.", user_id="ana", timestamp="2024-03-01T10:00Z")
         (old,) = [c for c in first if c.kind == "fact"]
@@ -52,7 +45,6 @@ def test_a_contradiction_ends_with_the_new_fact_and_the_old_one_invalidated(
         left = facts(memory, user_id="ana")
         assert len(left) == 1 and "Bergen" in left[0]
         gone = memory.get(old.id)  # invalidated, not erased
-        assert gone is not None and gone.valid_to is not None
         assert gone.valid_to.startswith("2024-06-01")
         assert [row["event"] for row in memory.history(old.id)] == ["ADD", "DELETE"]
         assert not any("lives in Oslo" in text for text in texts(memory.search("live in Oslo")))
@@ -61,9 +53,7 @@ def test_a_contradiction_ends_with_the_new_fact_and_the_old_one_invalidated(
 
 
 @pytest.mark.models
-def test_two_named_speakers_give_facts_about_each_that_cite_their_turns(
-    engine: Engine, embedder: Embedder
-) -> None:
+def test_two_named_speakers_give_facts_about_each_that_cite_their_turns(engine, embedder):
     said = [
         {"role": "user", "name": "Carla", "content": "I adopted a dog called Rex yesterday."},
         {"role": "assistant", "name": "Monica", "content": "Lovely! I work at a bakery."},
@@ -81,7 +71,7 @@ def test_two_named_speakers_give_facts_about_each_that_cite_their_turns(
 
 
 @pytest.mark.models
-def test_a_model_that_is_not_there_loses_no_message(tmp_path: Path, embedder: Embedder) -> None:
+def test_a_model_that_is_not_there_loses_no_message(tmp_path, embedder):
     settings = Settings(db=tmp_path / "a.db", model=str(tmp_path / "none.gguf"))
     with Memory(settings=settings, embedder=embedder) as memory:
         with pytest.raises(ModelNotFound, match=r"none\.gguf.*messages are stored"):
@@ -96,7 +86,7 @@ def test_a_model_that_is_not_there_loses_no_message(tmp_path: Path, embedder: Em
 # -- rules and order, with known answers -----------------------------------------------------
 
 
-def test_facts_cite_their_turns_and_take_their_scope_metadata_and_expiry() -> None:
+def test_facts_cite_their_turns_and_take_their_scope_metadata_and_expiry():
     with quick(engine=FakeEngine(facts=OSLO)) as memory:
         changes = memory.add(
             ["I live in Oslo.", {"content": "I have a cat."}],
@@ -109,14 +99,13 @@ def test_facts_cite_their_turns_and_take_their_scope_metadata_and_expiry() -> No
         ]  # fmt: skip
         for change in changes:
             item = memory.get(change.id)
-            assert item is not None
             assert (item.user_id, item.run_id, item.metadata) == ("ana", "r", {"file": 7})
             assert item.expires_at == "2999-01-01T00:00:00.000+00:00"
         turns = [memory.source_turns(c.id)[0].content for c in changes]
         assert turns == ["I live in Oslo.", "I have a cat."] * 2
 
 
-def test_the_models_own_words_and_recalled_ones_are_never_extracted() -> None:
+def test_the_models_own_words_and_recalled_ones_are_never_extracted():
     engine = FakeEngine(facts=OSLO)
     with quick(engine=engine) as memory:
         own = {"role": "assistant", "content": "I live in Oslo."}
@@ -127,8 +116,8 @@ def test_the_models_own_words_and_recalled_ones_are_never_extracted() -> None:
 
 
 def test_an_older_conversation_imported_later_does_not_overturn_newer_facts(
-    embedder: Embedder,
-) -> None:
+    embedder,
+):
     ends = {"User moved to Oslo and lives there now": "User lives in Bergen"}
     engine = FakeEngine(facts=MOVED, ends=ends)
     with Memory(":memory:", engine=engine, embedder=embedder) as memory:
@@ -142,9 +131,7 @@ def test_an_older_conversation_imported_later_does_not_overturn_newer_facts(
 
 
 @pytest.mark.parametrize("in_order", [True, False])
-def test_a_plan_that_is_moved_before_its_day_is_off_from_then_on(
-    embedder: Embedder, in_order: bool
-) -> None:
+def test_a_plan_that_is_moved_before_its_day_is_off_from_then_on(embedder, in_order):
     said = {"2024-05-01": "My dinner is in two days.", "2024-05-02": "My dinner is in seven days."}
     old, new = "User's dinner is on 3 May 2024", "User's dinner is on 9 May 2024"
     read = {text: text.replace("My", "{}'s").strip(".") for text in said.values()}
@@ -158,7 +145,7 @@ def test_a_plan_that_is_moved_before_its_day_is_off_from_then_on(
         assert {item.memory: item.valid_to for item in both} == {old: told, new: None}
 
 
-def test_no_rule_takes_a_fact_out_of_answers_and_the_older_comes_first(embedder: Embedder) -> None:
+def test_no_rule_takes_a_fact_out_of_answers_and_the_older_comes_first(embedder):
     """Where no expert ends a fact, who is right is told by the days."""
     with Memory(":memory:", engine=FakeEngine(facts=MOVED), embedder=embedder) as memory:
         for said, when in zip(MOVED, ("2024-06-01T10:00Z", "2025-01-01T10:00Z"), strict=True):
@@ -179,7 +166,7 @@ def test_no_rule_takes_a_fact_out_of_answers_and_the_older_comes_first(embedder:
 
 
 @pytest.fixture
-def broken() -> FakeEngine:
+def broken():
     """A model whose answers cannot be parsed, until it is mended."""
     engine = FakeEngine(facts=OSLO)
     engine.broken = True
@@ -187,8 +174,8 @@ def broken() -> FakeEngine:
 
 
 def test_an_answer_that_cannot_be_parsed_waits_with_its_turn_and_is_finished_later(
-    broken: FakeEngine,
-) -> None:
+    broken,
+):
     with quick(engine=broken) as memory:
         result = memory.add("I live in Oslo.", user_id="ana")
         assert result.pending == 1 and [c.kind for c in result] == ["turn"]
@@ -206,7 +193,7 @@ def test_an_answer_that_cannot_be_parsed_waits_with_its_turn_and_is_finished_lat
         assert done.pending == 0 and memory.doctor()["pending"] == []
 
 
-def test_a_full_disk_while_extracting_is_told(tmp_path: Path) -> None:
+def test_a_full_disk_while_extracting_is_told(tmp_path):
     with quick(tmp_path / "a.db", engine=FakeEngine(facts=OSLO)) as memory:
         full = patch("edgemem.pipeline.ingest._apply", side_effect=StoreFull("the disk is full"))
         with full, pytest.raises(StoreFull):
@@ -216,7 +203,7 @@ def test_a_full_disk_while_extracting_is_told(tmp_path: Path) -> None:
             assert memory.process_pending(retry_now=True).pending == 1  # it stays, untold
 
 
-def test_an_add_takes_up_two_older_pieces_and_no_more() -> None:
+def test_an_add_takes_up_two_older_pieces_and_no_more():
     engine = FakeEngine(facts=OSLO)
     with quick(engine=engine) as memory:
         for _ in range(4):  # as after crashes: queued, never tried
@@ -225,18 +212,18 @@ def test_an_add_takes_up_two_older_pieces_and_no_more() -> None:
         assert memory.add("I have a cat.").pending == 0 and len(memory.pending()) == 2
 
 
-def test_a_memory_that_is_closed_while_the_model_reads_counts_no_attempt(tmp_path: Path) -> None:
+def test_a_memory_that_is_closed_while_the_model_reads_counts_no_attempt(tmp_path):
     engine = FakeEngine(facts=OSLO)
     told = engine.generate
     with quick(tmp_path / "a.db", engine=engine) as memory:
-        engine.generate = lambda *a, **k: (memory.close(), told(*a, **k))[1]  # type: ignore[method-assign]
+        engine.generate = lambda *a, **k: (memory.close(), told(*a, **k))[1]
         with pytest.raises(StoreError, match="closed"):
             memory.add("I live in Oslo.")
     with quick(tmp_path / "a.db") as memory:
         assert [(p.attempts, p.last_error) for p in memory.pending()] == [(0, None)]
 
 
-def test_each_failure_waits_longer(broken: FakeEngine) -> None:
+def test_each_failure_waits_longer(broken):
     with quick(engine=broken) as memory:
         memory.add("I live in Oslo.")
         waits = []
@@ -247,7 +234,7 @@ def test_each_failure_waits_longer(broken: FakeEngine) -> None:
         assert memory.process_pending(limit=0, retry_now=True).pending == 1
 
 
-def test_a_later_add_takes_up_what_is_due() -> None:
+def test_a_later_add_takes_up_what_is_due():
     with quick(engine=FakeEngine(facts=OSLO)) as memory:
         turn = memory.add("I live in Oslo.", user_id="ana", infer=False)[0]
         with memory.store.transaction() as tx:  # as after a crash: queued, never tried
@@ -270,9 +257,7 @@ def test_a_later_add_takes_up_what_is_due() -> None:
     ],
     ids=["update", "delete", "erase", "delete_all", "reset"],
 )
-def test_what_is_edited_or_deleted_is_not_extracted_from_as_it_was(
-    broken: FakeEngine, change: Callable[[Memory, str], object], left: list[str]
-) -> None:
+def test_what_is_edited_or_deleted_is_not_extracted_from_as_it_was(broken, change, left):
     with quick(engine=broken) as memory:
         first, _ = memory.add(["I live in Oslo.", "I have a cat."], user_id="ana")
         broken.broken = False
@@ -281,20 +266,20 @@ def test_what_is_edited_or_deleted_is_not_extracted_from_as_it_was(
         assert facts(memory) == left and memory.pending() == []
 
 
-def test_what_is_deleted_while_the_model_reads_it_leaves_no_fact() -> None:
+def test_what_is_deleted_while_the_model_reads_it_leaves_no_fact():
     with quick() as memory:
         engine = FakeEngine(facts=OSLO)
         told = engine.generate
-        engine.generate = lambda *a, **k: (memory.delete_all(user_id="ana"), told(*a, **k))[1]  # type: ignore[method-assign]
-        memory._parts._engine = engine  # type: ignore[assignment]
+        engine.generate = lambda *a, **k: (memory.delete_all(user_id="ana"), told(*a, **k))[1]
+        memory._parts._engine = engine
         result = memory.add("I live in Oslo.", user_id="ana")
         assert result.pending == 0 and facts(memory) == [] and memory.pending() == []
 
 
 @pytest.mark.parametrize("fault", [AttributeError, StoreError, InputError])
 def test_a_fault_of_ours_in_one_message_is_noted_and_stops_no_other(
-    fault: type[Exception],
-) -> None:
+    fault,
+):
     with quick(engine=FakeEngine(facts=OSLO)) as memory:
         with patch("edgemem.pipeline.ingest._apply", side_effect=fault("here")):
             assert memory.add("I live in Oslo.", user_id="ana").pending == 1
@@ -311,7 +296,7 @@ class Interrupted(FakeEngine):
 
     meanwhile: Callable[[], object] = staticmethod(lambda: None)
 
-    def generate(self, prompt: Any, *, stage: str = "", **options: Any) -> Any:
+    def generate(self, prompt, *, stage="", **options):
         read = super().generate(prompt, stage=stage, **options)
         if stage == "update":
             self.meanwhile()
@@ -319,7 +304,7 @@ class Interrupted(FakeEngine):
 
 
 @pytest.mark.parametrize("what", ["edited", "deleted"])
-def test_a_fact_that_changes_while_the_model_compares_it_is_left_as_it_is(what: str) -> None:
+def test_a_fact_that_changes_while_the_model_compares_it_is_left_as_it_is(what):
     ends = {"User moved to Oslo and lives there now": "User lives in Bergen"}
     engine = Interrupted(facts=MOVED, ends=ends)
     with quick(engine=engine) as memory:
@@ -335,7 +320,7 @@ def test_a_fact_that_changes_while_the_model_compares_it_is_left_as_it_is(what: 
 
 
 @pytest.mark.parametrize("told", [{}, {"run_id": "r1"}, {"user_id": "bob"}], ids=str)
-def test_nobodys_fact_is_ended_by_what_somebody_else_said(told: dict[str, str]) -> None:
+def test_nobodys_fact_is_ended_by_what_somebody_else_said(told):
     ends = {"User moved to Oslo and lives there now": "User lives in Bergen"}
     with quick(engine=FakeEngine(facts=MOVED, ends=ends)) as memory:
         memory.add("I live in Bergen.", user_id="ana", run_id="r1")
@@ -343,7 +328,7 @@ def test_nobodys_fact_is_ended_by_what_somebody_else_said(told: dict[str, str]) 
         assert facts(memory, user_id="ana") == ["User lives in Bergen"]
 
 
-def test_a_fact_that_is_said_again_without_an_end_outlives_the_one_that_expires() -> None:
+def test_a_fact_that_is_said_again_without_an_end_outlives_the_one_that_expires():
     with quick(engine=FakeEngine(facts=OSLO)) as memory:
         memory.add("I live in Oslo.", user_id="ana", expires_at="2100-01-01")
         memory.add("I live in Oslo.", user_id="ana", expires_at="2090-01-01")
@@ -352,9 +337,7 @@ def test_a_fact_that_is_said_again_without_an_end_outlives_the_one_that_expires(
         assert [end and end[:4] for end in ends] == ["2100", None]
 
 
-def test_work_that_another_process_holds_is_left_and_said_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_work_that_another_process_holds_is_left_and_said_so(tmp_path, monkeypatch):
     monkeypatch.setattr(edgemem.memory, "_WORK_LOCK_S", 0.1)
     engine = FakeEngine(facts=OSLO)
     with quick(tmp_path / "a.db", engine=engine) as memory, quick(tmp_path / "a.db") as other:
@@ -373,19 +356,19 @@ def test_work_that_another_process_holds_is_left_and_said_so(
         assert texts(memory.process_pending()) == ["User lives in Oslo"]
 
 
-def test_one_thread_at_a_time_works_pending_pieces_off() -> None:
+def test_one_thread_at_a_time_works_pending_pieces_off():
     inside, most = [0], [0]
     engine = FakeEngine(facts=OSLO)
     told = engine.generate
 
-    def counted(*args: object, **more: object) -> object:
+    def counted(*args, **more):
         inside[0] += 1
         most[0] = max(most[0], inside[0])
-        answer = told(*args, **more)  # type: ignore[arg-type]
+        answer = told(*args, **more)
         inside[0] -= 1
         return answer
 
-    engine.generate = counted  # type: ignore[method-assign,assignment]
+    engine.generate = counted
     with quick(engine=engine) as memory:
         with ThreadPoolExecutor(6) as pool:
             list(pool.map(lambda i: memory.add("I live in Oslo.", user_id=str(i)), range(6)))
@@ -406,7 +389,7 @@ quick(sys.argv[1], engine=Stuck()).add(["I live in Oslo.", "I have a cat."], use
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
-def test_a_process_killed_while_extracting_leaves_the_turns_and_the_work(tmp_path: Path) -> None:
+def test_a_process_killed_while_extracting_leaves_the_turns_and_the_work(tmp_path):
     path = tmp_path / "a.db"
     dying = child(DIES, path)
     assert dying.stdout is not None and dying.stdout.readline() == "extracting\n"
@@ -421,7 +404,7 @@ def test_a_process_killed_while_extracting_leaves_the_turns_and_the_work(tmp_pat
         assert memory.pending() == []
 
 
-def test_facts_may_be_left_for_later() -> None:
+def test_facts_may_be_left_for_later():
     engine = FakeEngine(facts=OSLO)
     with quick(engine=engine) as memory:
         stored = memory.add(next(iter(OSLO)), user_id="ana", infer="later")
@@ -430,7 +413,7 @@ def test_facts_may_be_left_for_later() -> None:
         assert [c.kind for c in memory.process_pending()] == ["fact"]
 
 
-def test_facts_that_were_left_are_told_with_the_message_they_are_taken_from() -> None:
+def test_facts_that_were_left_are_told_with_the_message_they_are_taken_from():
     with quick(engine=FakeEngine(facts=OSLO)) as memory:
         _, second = (memory.add(text, user_id="ana", infer="later") for text in OSLO)
         done = memory.take_facts(second)

@@ -1,7 +1,5 @@
 """The metric against dense linear algebra, and its defined cases."""
 
-from __future__ import annotations
-
 from unittest.mock import patch
 
 import numpy as np
@@ -21,15 +19,15 @@ from bench.hubness import (
 )
 from edgemem.kernels import ZERO_LENGTH, one_blas_thread
 from edgemem.retrieval import metric as module
-from edgemem.retrieval.metric import Metric, WhitenedQuery, fit
+from edgemem.retrieval.metric import Metric, fit
 
 
-def fit_up_to(H: np.ndarray, *, tau: float, max_rank: int = 100, c: float = 3.0) -> Metric:
+def fit_up_to(H, *, tau, max_rank=100, c=3.0):
     with patch.multiple(module, TAU=tau, MAX_RANK=max_rank):
         return fit(H, c=c)
 
 
-def rounding(q: WhitenedQuery, norms: np.ndarray) -> float:
+def rounding(q, norms):
     """How far float32 may take an inner product from its exact value."""
     return float(1e-4 * q.norm * norms.max() + 1e-6 * np.linalg.norm(q.image))
 
@@ -148,7 +146,7 @@ def test_lengths_of_rows_and_query_do_not_count():
 # -- defined cases ---------------------------------------------------------------------------
 
 
-def assert_identity_around(metric: Metric, mean: np.ndarray, count: int) -> None:
+def assert_identity_around(metric, mean, count):
     assert metric.count == count and metric.rank == 0
     assert metric.inverse_diagonal.tolist() == [1] * len(mean)
     np.testing.assert_allclose(metric.mean, mean, atol=1e-7)

@@ -85,7 +85,7 @@ def memory():
         yield opened
 
 
-def told(*texts: str) -> list[Evidence]:
+def told(*texts):
     days = ("2026-02-01", "2026-03-02", "2026-04-02")
     return [
         Evidence(text, f"{day}T10:00:00+00:00", "User")

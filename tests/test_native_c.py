@@ -1,7 +1,5 @@
 """The C ABI from C: its tests, its example and its fuzzer, plainly and under sanitizers."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

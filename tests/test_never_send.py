@@ -1,18 +1,13 @@
 """What is marked never leaves: not itself, not its copies, not what it came from."""
 
-from __future__ import annotations
-
 import io
-from collections.abc import Iterator
 
 import pytest
-from cloudkit import Service
 from memorykit import quick
 
 from bench import never_send
 from edgemem.cloud.governor import Governor, guard, matches
 from edgemem.errors import CloudRejected, InputError, StoreError
-from edgemem.memory import Memory
 from edgemem.results import Hit, Scope
 from edgemem.store import NewMemory
 from edgemem.store.receipts import add_mark, marks, remove_mark, set_never_send
@@ -22,18 +17,18 @@ DIABETES = "I was told that I have diabetes last week."
 
 
 @pytest.fixture
-def memory() -> Iterator[Memory]:
+def memory():
     with quick() as opened:
         yield opened
 
 
-def add(memory: Memory, text: str, **more: object) -> str:
-    return memory.add(text, user_id="ada", infer=False, **more)[0].id  # type: ignore[arg-type]
+def add(memory, text, **more):
+    return memory.add(text, user_id="ada", infer=False, **more)[0].id
 
 
-def fact(memory: Memory, id: str, text: str, *of: str) -> str:
+def fact(memory, id, text, *of):
     """A fact taken from the turns of these memories."""
-    turns = [source for memory_id in of for source in memory.get(memory_id).sources]  # type: ignore[union-attr]
+    turns = [source for memory_id in of for source in memory.get(memory_id).sources]
     with memory.store.transaction() as tx:
         tx.add_memory(
             NewMemory(
@@ -45,12 +40,12 @@ def fact(memory: Memory, id: str, text: str, *of: str) -> str:
     return id
 
 
-def mark(memory: Memory, **more: object) -> None:
+def mark(memory, **more):
     with memory.store.transaction() as tx:
-        add_mark(tx, **more)  # type: ignore[arg-type]
+        add_mark(tx, **more)
 
 
-def sent(cloud: Service, memory: Memory, question: str = "What is new?", **settings: object) -> str:
+def sent(cloud, memory, question="What is new?", **settings):
     """All that leaves when every memory is offered."""
     items = memory.store.list(include_invalid=True)
     with Governor(memory, cloud.settings(**settings)) as governor:
@@ -58,22 +53,20 @@ def sent(cloud: Service, memory: Memory, question: str = "What is new?", **setti
     return cloud.received.decode()
 
 
-def test_metadata_marks_a_memory(cloud: Service, memory: Memory) -> None:
+def test_metadata_marks_a_memory(cloud, memory):
     add(memory, DIABETES, metadata={"never_send": True})
     add(memory, "I like green tea with honey.")
     out = sent(cloud, memory)
     assert "diabetes" not in out and "green tea" in out
 
 
-def test_the_facts_of_a_marked_turn_stay(cloud: Service, memory: Memory) -> None:
-    turn = add(memory, [{"role": "user", "content": DIABETES, "metadata": {"never_send": True}}])  # type: ignore[arg-type]
+def test_the_facts_of_a_marked_turn_stay(cloud, memory):
+    turn = add(memory, [{"role": "user", "content": DIABETES, "metadata": {"never_send": True}}])
     fact(memory, "f", "Ada has diabetes", turn)
     assert "diabetes" not in sent(cloud, memory)
 
 
-def test_the_turns_of_a_marked_fact_stay_and_so_do_their_other_facts(
-    cloud: Service, memory: Memory
-) -> None:
+def test_the_turns_of_a_marked_fact_stay_and_so_do_their_other_facts(cloud, memory):
     first, second = add(memory, DIABETES), add(memory, "My diabetes means no cake for me.")
     set_it = fact(memory, "marked", "Ada has diabetes", first, second)
     fact(memory, "other", "Ada avoids cake for her diabetes", second)
@@ -85,7 +78,7 @@ def test_the_turns_of_a_marked_fact_stay_and_so_do_their_other_facts(
     assert "diabetes" in sent(cloud, memory)
 
 
-def test_a_mark_outlives_the_memory_it_was_on(cloud: Service, memory: Memory) -> None:
+def test_a_mark_outlives_the_memory_it_was_on(cloud, memory):
     turn = add(memory, DIABETES)
     fact(memory, "marked", "Ada has diabetes", turn)
     with memory.store.transaction() as tx:
@@ -94,7 +87,7 @@ def test_a_mark_outlives_the_memory_it_was_on(cloud: Service, memory: Memory) ->
     assert "diabetes" not in sent(cloud, memory)
 
 
-def test_the_same_words_said_again_stay(cloud: Service, memory: Memory) -> None:
+def test_the_same_words_said_again_stay(cloud, memory):
     add(memory, DIABETES, metadata={"never_send": True})
     add(memory, f"As I said,   {DIABETES.upper()} It is what it is.")
     assert "diabetes" not in sent(cloud, memory).lower()
@@ -103,9 +96,7 @@ def test_the_same_words_said_again_stay(cloud: Service, memory: Memory) -> None:
 
 
 @pytest.mark.parametrize(("marked", "again"), ["'’", "’'", "'‘", "ʼ’"])
-def test_words_said_again_with_another_apostrophe_stay(
-    cloud: Service, memory: Memory, marked: str, again: str
-) -> None:
+def test_words_said_again_with_another_apostrophe_stay(cloud, memory, marked, again):
     told = "I don{0}t want Tom{0}s brother to know of my illness."
     add(memory, told.format(marked), metadata={"never_send": True})
     add(memory, told.format(again))
@@ -115,7 +106,7 @@ def test_words_said_again_with_another_apostrophe_stay(
 @pytest.mark.parametrize(
     "told", ["我下周三在协和医院开始做化疗", "水曜日に東大病院で抗がん剤治療を始めます"]
 )
-def test_words_said_again_without_spaces_stay(cloud: Service, memory: Memory, told: str) -> None:
+def test_words_said_again_without_spaces_stay(cloud, memory, told):
     add(memory, f"{told}。", metadata={"never_send": True})
     add(memory, f"他说{told}，真的。")
     add(memory, "我下周三去银行")
@@ -126,9 +117,7 @@ def test_words_said_again_without_spaces_stay(cloud: Service, memory: Memory, to
 
 
 @pytest.mark.parametrize("pattern", ["diabet", "/diab[e-t]+s/", "I HAVE  diabetes"])
-def test_a_pattern_keeps_memories_and_messages(
-    cloud: Service, memory: Memory, pattern: str
-) -> None:
+def test_a_pattern_keeps_memories_and_messages(cloud, memory, pattern):
     turn = add(memory, DIABETES)
     fact(memory, "f", "Ada is ill", turn)  # says nothing of it itself
     mark(memory, pattern=pattern)
@@ -139,15 +128,13 @@ def test_a_pattern_keeps_memories_and_messages(
     assert "diabetes" not in cloud.received.decode()
 
 
-def test_a_short_marked_text_stays_too(cloud: Service, memory: Memory) -> None:
+def test_a_short_marked_text_stays_too(cloud, memory):
     """Too short to be told by its words, it is told by its mark."""
     add(memory, "Diabetes, yes.", metadata={"never_send": True})
     assert "diabetes" not in sent(cloud, memory).lower()
 
 
-def test_a_pattern_finds_the_words_that_an_edited_memory_was_taken_from(
-    cloud: Service, memory: Memory
-) -> None:
+def test_a_pattern_finds_the_words_that_an_edited_memory_was_taken_from(cloud, memory):
     turn = add(memory, DIABETES)
     fact(memory, "f", "Ada is not well", turn)
     memory.update(turn, "I was told something last week.")
@@ -156,8 +143,8 @@ def test_a_pattern_finds_the_words_that_an_edited_memory_was_taken_from(
 
 
 def test_a_pattern_sees_a_message_before_it_is_redacted_and_its_error_repeats_nothing(
-    cloud: Service, memory: Memory
-) -> None:
+    cloud, memory
+):
     add(memory, "My sister Ingrid lives in Leeds.")
     mark(memory, pattern="Ingrid")
     with pytest.raises(CloudRejected) as caught:
@@ -165,12 +152,12 @@ def test_a_pattern_sees_a_message_before_it_is_redacted_and_its_error_repeats_no
     assert cloud.received == b"" and "Ingrid" not in str(caught.value)
 
 
-def test_a_pattern_of_the_settings_counts_too(cloud: Service, memory: Memory) -> None:
+def test_a_pattern_of_the_settings_counts_too(cloud, memory):
     add(memory, DIABETES)
     assert "diabetes" not in sent(cloud, memory, never_send=("diabet",))
 
 
-def test_a_scope_keeps_its_memories_and_its_messages(cloud: Service, memory: Memory) -> None:
+def test_a_scope_keeps_its_memories_and_its_messages(cloud, memory):
     memory.add(DIABETES, user_id="ada", run_id="clinic", infer=False)
     add(memory, "I like green tea with honey.")
     mark(memory, scope=Scope(run_id="clinic"))
@@ -183,9 +170,7 @@ def test_a_scope_keeps_its_memories_and_its_messages(cloud: Service, memory: Mem
     assert len(cloud.received) == before
 
 
-def test_a_compressor_cannot_bring_marked_words_together(
-    cloud: Service, memory: Memory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compressor_cannot_bring_marked_words_together(cloud, memory, monkeypatch):
     add(memory, "The word is dia and then betes, again and again and again. " * 40)
     mark(memory, pattern="diabetes")
     items = memory.store.list()
@@ -220,13 +205,11 @@ def test_a_compressor_cannot_bring_marked_words_together(
         ("דוד", "נתתי לדוד ספר", True),
     ],
 )
-def test_patterns_are_beginnings_of_words_or_expressions(
-    pattern: str, text: str, found: bool
-) -> None:
+def test_patterns_are_beginnings_of_words_or_expressions(pattern, text, found):
     assert matches(pattern, text) == found
 
 
-def test_marks_are_listed_and_dropped_by_number(memory: Memory) -> None:
+def test_marks_are_listed_and_dropped_by_number(memory):
     mark(memory, pattern="x")
     mark(memory, scope=ADA)
     assert [(m.pattern, m.scope) for m in marks(memory.store)] == [("x", Scope()), (None, ADA)]
@@ -243,7 +226,7 @@ def test_marks_are_listed_and_dropped_by_number(memory: Memory) -> None:
         set_never_send(tx, "nobody", True)
 
 
-def test_marks_go_with_an_export(memory: Memory) -> None:
+def test_marks_go_with_an_export(memory):
     add(memory, DIABETES, metadata={"never_send": True})
     mark(memory, pattern="cake")
     mark(memory, scope=Scope(run_id="clinic"))
@@ -258,7 +241,7 @@ def test_marks_go_with_an_export(memory: Memory) -> None:
         assert rules.sendable(copy.store, [copy.get_all()[0].id]) == frozenset()
 
 
-def test_nothing_forbidden_leaves_in_generated_calls() -> None:
+def test_nothing_forbidden_leaves_in_generated_calls():
     """The bench does ten thousand; its own reckoning tells what is forbidden."""
     summary, rows = never_send.run(200, seed=7)
     assert summary["forbidden_left"] == 0

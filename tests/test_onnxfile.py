@@ -1,15 +1,10 @@
 """An ONNX file with int8 weights is rewritten without a change in what it computes."""
 
-from __future__ import annotations
-
 import io
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from edgemem.runtime import embedder, models
 from edgemem.runtime.embedder import TOKEN_MODEL
@@ -19,11 +14,11 @@ TEXTS = ["Yes.", "She moved to Oslo in May 2023.", "harbour café, 3 days a week
 
 
 @pytest.fixture(scope="module")
-def file() -> Path:
+def file():
     return models.find(models.DEFAULT_EMBEDDER)
 
 
-def vectors(session: Any) -> list[NDArray[np.float32]]:
+def vectors(session):
     """The last states of each text."""
     made = []
     for text in TEXTS:
@@ -36,22 +31,20 @@ def vectors(session: Any) -> list[NDArray[np.float32]]:
     return made
 
 
-def alike(one: list[NDArray[np.float32]], other: list[NDArray[np.float32]]) -> float:
+def alike(one, other):
     """The least cosine of two states."""
     pairs = zip(map(embedder.unit, one), map(embedder.unit, other), strict=True)
     return min(float((x * y).sum(axis=-1).min()) for x, y in pairs)
 
 
-def test_the_vectors_are_those_of_the_file_as_it_is(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_vectors_are_those_of_the_file_as_it_is(file, monkeypatch):
     small = vectors(embedder.open_session(file, 1))
     monkeypatch.setattr(embedder, "rewritten", lambda file: None)
     whole = vectors(embedder.open_session(file, 1))
     assert all(np.array_equal(x, y) for x, y in zip(small, whole, strict=True))
 
 
-def test_an_expert_that_adds_nothing_changes_little_in_products_of_whole_numbers() -> None:
+def test_an_expert_that_adds_nothing_changes_little_in_products_of_whole_numbers():
     file = models.find(TOKEN_MODEL)
     nothing = io.BytesIO()
     np.savez(nothing, **{k: v * (k[-1] != "b") for k, v in expert("colbert").items()})
@@ -64,7 +57,7 @@ def test_an_expert_that_adds_nothing_changes_little_in_products_of_whole_numbers
 
 
 @pytest.mark.parametrize("shape", [(384, 385), (2, 384)])
-def test_what_does_not_fit_a_weight_is_refused(file: Path, shape: tuple[int, int]) -> None:
+def test_what_does_not_fit_a_weight_is_refused(file, shape):
     n, m = shape
     of_another_shape = {"0.q.a": np.ones((n, 2)), "0.q.b": np.ones((2, m))}
     of_no_layer = {"6.q.a": np.zeros((384, 2)), "6.q.b": np.zeros((2, 384))}
@@ -73,21 +66,21 @@ def test_what_does_not_fit_a_weight_is_refused(file: Path, shape: tuple[int, int
             rewritten(file, added)
 
 
-def test_the_weights_stay_in_the_file(file: Path) -> None:
+def test_the_weights_stay_in_the_file(file):
     model = rewritten(file)
     assert model is not None and len(model) < file.stat().st_size / 40
     assert file.name.encode() in model
 
 
 @pytest.mark.parametrize("content", [b"", b"\x3a\x05abc", b"\x07", b"no ONNX at all", bytes(100)])
-def test_what_is_no_such_file_is_left_alone(content: bytes, tmp_path: Path) -> None:
+def test_what_is_no_such_file_is_left_alone(content, tmp_path):
     other = tmp_path / "a.onnx"
     other.write_bytes(content)
     with suppress(ValueError, IndexError):  # the loader then says what is wrong with the file
         assert rewritten(other) is None
 
 
-def test_a_half_file_is_refused(file: Path, tmp_path: Path) -> None:
+def test_a_half_file_is_refused(file, tmp_path):
     half = tmp_path / "half.onnx"
     half.write_bytes(file.read_bytes()[:1_000_000])
     with pytest.raises((ValueError, IndexError)):

@@ -1,11 +1,7 @@
 """Other languages than English: told by a query, found by grams or by an embedder of one's own."""
 
-from __future__ import annotations
-
 import warnings
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -36,7 +32,7 @@ ENGLISH = ["We had a cake at the wedding.", "The train to Bremen was late.", "I 
 
 
 @pytest.fixture
-def english_embedder() -> Iterator[Memory]:
+def english_embedder():
     """A Memory whose embedder says that it is the bundled one."""
     with quick(embedder=BagOfWords(model_id=f"{DEFAULT_EMBEDDER}@0")) as memory:
         memory.add([*GERMAN, *CHINESE, *ENGLISH], user_id="u", infer=False)
@@ -72,18 +68,18 @@ def english_embedder() -> Iterator[Memory]:
         ("2024", False),
     ],
 )
-def test_a_query_in_another_language_is_told(query: str, other: bool) -> None:
+def test_a_query_in_another_language_is_told(query, other):
     assert is_other_language(query) == other
 
 
-def test_a_script_is_that_of_most_letters() -> None:
+def test_a_script_is_that_of_most_letters():
     assert is_other_script("小雨 drives 我的车子啊你好吗")
     assert not is_other_script("What does 你好 mean?")
     assert not is_other_script("Wofür büßt Zoë?") and not is_other_script("123 ?!")
 
 
 @given(st.text())
-def test_no_text_breaks_what_is_asked_of_it(text: str) -> None:
+def test_no_text_breaks_what_is_asked_of_it(text):
     assert is_other_language(text) >= is_other_script(text)
     assert all(grams(form) for form in name_forms(text))
 
@@ -91,19 +87,19 @@ def test_no_text_breaks_what_is_asked_of_it(text: str) -> None:
 # How words are compared
 
 
-def test_forms_and_compounds_share_grams_and_so_do_han_clauses() -> None:
+def test_forms_and_compounds_share_grams_and_so_do_han_clauses():
     assert grams("torte") == ["#torte#", "#tor", "tort", "orte", "rte#"]
     assert set(grams("torten")) & set(grams("hochzeitstorte")) == {"tort", "orte"}
     assert grams("o") == ["#o#"] and grams("ab") == ["#ab#"]
     assert grams("钥匙") == ["钥", "匙", "钥匙"]
 
 
-def test_a_pasted_page_asks_for_its_first_grams_only() -> None:
+def test_a_pasted_page_asks_for_its_first_grams_only():
     page = " ".join(f"wort{3**i}" for i in range(20, 500))
     assert len(query_grams(page)) == MAX_GRAMS and len(query_grams("字" * 5000)) == 2
 
 
-def test_a_name_is_seen_in_its_genitive_and_in_a_clause() -> None:
+def test_a_name_is_seen_in_its_genitive_and_in_a_clause():
     assert "till" in name_forms("Was treibt Tills Bruder?")
     assert "小雨" in name_forms("现在小雨开谁的车？")
 
@@ -116,7 +112,7 @@ change = st.tuples(
 )
 
 
-def ranked(postings: Postings) -> dict[str, tuple[list[int], list[float]]]:
+def ranked(postings):
     """The documents that have each gram, and what they score for it alone."""
     corpus = postings.corpus(np.ones(20, np.bool_))
     every = {gram for counted in tokenize(SPOKEN) for gram in gram_counts(counted)}
@@ -126,11 +122,11 @@ def ranked(postings: Postings) -> dict[str, tuple[list[int], list[float]]]:
 
 @settings(max_examples=100)
 @given(before=st.lists(change, max_size=4), after=st.lists(change, max_size=4))
-def test_postings_in_grams_are_those_of_the_texts_whatever_came_and_went(before, after) -> None:
+def test_postings_in_grams_are_those_of_the_texts_whatever_came_and_went(before, after):
     said: dict[int, str] = {}
     words = Postings()
 
-    def apply(removed, new, *many: Postings) -> None:
+    def apply(removed, new, *many):
         counted = tokenize(list(new.values()))
         words.apply(removed, list(new), counted)
         for postings in many:
@@ -162,13 +158,13 @@ def test_postings_in_grams_are_those_of_the_texts_whatever_came_and_went(before,
         ("谁做的肉好吃？", CHINESE[2]),
     ],
 )
-def test_another_language_is_found_by_its_letters(query: str, found: str) -> None:
+def test_another_language_is_found_by_its_letters(query, found):
     with quick(embedder=BagOfWords(dim=4096)) as memory:  # no two words share a dimension
         memory.add([*GERMAN, *CHINESE, *ENGLISH], user_id="u", infer=False)
         assert texts(memory.search(query, user_id="u"))[0] == found
 
 
-def test_what_is_stored_edited_and_deleted_after_a_search_in_grams_is_followed() -> None:
+def test_what_is_stored_edited_and_deleted_after_a_search_in_grams_is_followed():
     with quick() as memory:
         memory.add(CHINESE[1], user_id="u", infer=False)
         assert texts(memory.search("谁去跑步了？", user_id="u")) == [CHINESE[1]]
@@ -181,7 +177,7 @@ def test_what_is_stored_edited_and_deleted_after_a_search_in_grams_is_followed()
         assert texts(memory.search("猫在哪里？", user_id="u")) == [CHINESE[1]]
 
 
-def test_a_search_in_grams_sees_only_its_scope_and_filters() -> None:
+def test_a_search_in_grams_sees_only_its_scope_and_filters():
     with quick() as memory:
         memory.add(CHINESE[0], user_id="u", metadata={"n": 1}, infer=False)
         memory.add(CHINESE[0], user_id="v", infer=False)
@@ -190,8 +186,8 @@ def test_a_search_in_grams_sees_only_its_scope_and_filters() -> None:
             assert [hit.user_id for hit in hits] == ["u"] * count
 
 
-def test_an_english_search_is_the_same_before_and_after_one_in_another_language() -> None:
-    def hits(memory: Memory) -> list[tuple[str, float, object]]:
+def test_an_english_search_is_the_same_before_and_after_one_in_another_language():
+    def hits(memory):
         found = memory.search("What did we have at the wedding?", user_id="u", explain=True)
         return [(hit.memory, hit.score, hit.parts) for hit in found]
 
@@ -202,7 +198,7 @@ def test_an_english_search_is_the_same_before_and_after_one_in_another_language(
         assert hits(memory) == before
 
 
-def test_a_speaker_is_meant_by_a_genitive_and_by_a_name_without_spaces_around_it() -> None:
+def test_a_speaker_is_meant_by_a_genitive_and_by_a_name_without_spaces_around_it():
     said = [{"role": "user", "name": n, "content": "好的，没问题。"} for n in ("Till", "小雨")]
     with quick() as memory:
         memory.add(said, user_id="u", infer=False)
@@ -215,7 +211,7 @@ def test_a_speaker_is_meant_by_a_genitive_and_by_a_name_without_spaces_around_it
 # What the embedder knows
 
 
-def test_it_is_said_once_that_the_embedder_knows_english_alone(english_embedder: Memory) -> None:
+def test_it_is_said_once_that_the_embedder_knows_english_alone(english_embedder):
     with pytest.warns(
         UserWarning, match="Set `embedder` to the path of a multilingual ONNX"
     ) as said:
@@ -224,7 +220,7 @@ def test_it_is_said_once_that_the_embedder_knows_english_alone(english_embedder:
     assert len(said) == 1 and said[0].filename == __file__
 
 
-def test_nothing_is_said_of_an_english_query_or_another_embedder(english_embedder: Memory) -> None:
+def test_nothing_is_said_of_an_english_query_or_another_embedder(english_embedder):
     with warnings.catch_warnings(), quick() as memory:
         warnings.simplefilter("error")
         english_embedder.search("What cake was there?", user_id="u")
@@ -234,8 +230,8 @@ def test_nothing_is_said_of_an_english_query_or_another_embedder(english_embedde
 
 @pytest.mark.filterwarnings("ignore:a query is not in English")
 def test_a_script_that_the_embedder_cannot_read_is_ranked_by_words_alone(
-    english_embedder: Memory,
-) -> None:
+    english_embedder,
+):
     index, parts = english_embedder.index, english_embedder._parts
     alike = []
     for query in ("钥匙在哪里？", "Welche Torten gab es?"):
@@ -247,7 +243,7 @@ def test_a_script_that_the_embedder_cannot_read_is_ranked_by_words_alone(
     assert first.memory == CHINESE[0] and first.score > RELEVANT["fast"]
 
 
-def test_a_careful_search_in_another_script_is_a_fast_one() -> None:
+def test_a_careful_search_in_another_script_is_a_fast_one():
     with quick(token_embedder=WordTokens()) as memory:
         memory.add([*CHINESE, *GERMAN], user_id="u", infer=False)
         found = {
@@ -257,7 +253,7 @@ def test_a_careful_search_in_another_script_is_a_fast_one() -> None:
     assert found == {"钥匙在哪里？": False, "Welche Torten gab es?": True}
 
 
-def test_a_multilingual_embedder_by_path_finds_one_language_by_another(tmp_path: Path) -> None:
+def test_a_multilingual_embedder_by_path_finds_one_language_by_another(tmp_path):
     meanings = {
         **dict.fromkeys(["hund", "perro", "dog", "狗"], (1.0, 0.0, 0.0)),
         **dict.fromkeys(["torte", "tarta", "cake", "糕"], (0.0, 1.0, 0.0)),
@@ -292,7 +288,7 @@ def test_the_conversations_are_ten_of_a_language_each_with_questions_that_it_ans
         assert len({message["content"] for message in talk.messages}) == len(talk.messages)
 
 
-def test_a_question_counts_as_found_at_the_place_of_its_message(tmp_path: Path) -> None:
+def test_a_question_counts_as_found_at_the_place_of_its_message(tmp_path):
     file = tmp_path / "xx.txt"
     lines = ["# Ana (she), Bo (he)", "@ 2025-03-04 10:00", "Ana: 猫睡在沙发上。"]
     lines += ["? 猫睡在哪里？ | 沙发上", "Bo: 狗在花园里。"]

@@ -1,11 +1,9 @@
 """Rows: every example in one, what its tokens see, which tokens predict what."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgemem.training.examples import Row, Tokens, pack, rows
+from edgemem.training.examples import Tokens, pack, rows
 
 ids = st.integers(0, 3)  # few, so that prompts often begin alike
 prompts = st.lists(ids, min_size=1, max_size=8).map(tuple)
@@ -13,7 +11,7 @@ targets = st.lists(ids, min_size=1, max_size=5).map(tuple)
 batches = st.lists(st.builds(Tokens, prompts, targets), min_size=1, max_size=6)
 
 
-def unpacked(row: Row) -> list[Tokens]:
+def unpacked(row):
     """The examples of a row, read from what a model is given."""
     shared, *lengths = row.lengths
     assert sum(row.lengths) == len(row.ids) == len(row.positions)
@@ -37,7 +35,7 @@ def unpacked(row: Row) -> list[Tokens]:
 
 
 @given(batches)
-def test_a_row_holds_its_examples_and_their_shared_beginning_once(batch: list[Tokens]) -> None:
+def test_a_row_holds_its_examples_and_their_shared_beginning_once(batch):
     row = pack(batch)
     assert unpacked(row) == batch
     starts = [e.prompt[: row.lengths[0]] for e in batch]
@@ -48,16 +46,14 @@ def test_a_row_holds_its_examples_and_their_shared_beginning_once(batch: list[To
 
 
 @given(batches, st.integers(1, 30))
-def test_rows_hold_every_example_once_and_keep_to_their_size(
-    batch: list[Tokens], max_tokens: int
-) -> None:
+def test_rows_hold_every_example_once_and_keep_to_their_size(batch, max_tokens):
     packed = rows(batch, max_tokens)
     found = [e for row in packed for e in unpacked(row)]
     assert sorted(found, key=repr) == sorted(batch, key=repr)
     assert all(len(row.ids) <= max_tokens or len(row.lengths) == 2 for row in packed)
 
 
-def test_short_examples_share_a_row() -> None:
+def test_short_examples_share_a_row():
     batch = [Tokens((1, 2, 3, n), (9, 9)) for n in range(4)]
     (row,) = rows(batch, 11)
     assert row.ids == [1, 2, 3, 0, 9, 1, 9, 2, 9, 3, 9]
@@ -66,7 +62,7 @@ def test_short_examples_share_a_row() -> None:
     assert len(rows(batch, 10)) == 2
 
 
-def test_earlier_answers_of_a_chat_are_learned_where_they_stand() -> None:
+def test_earlier_answers_of_a_chat_are_learned_where_they_stand():
     chat = Tokens((1, 2, 3, 8, 9, 4), (7, 9), earlier=((3, 5),))
     other = Tokens((1, 2, 5), (6, 9))
     assert (chat.learned, other.learned) == (4, 2)

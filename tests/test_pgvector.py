@@ -4,20 +4,16 @@ The server is Debian's (postgresql-NN-pgvector) or PyPI's pgserver, in a folder 
 reached by a socket. PostgreSQL refuses to run as root, so root runs it as the user postgres.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import pwd
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from clikit import Run
 from memorykit import BagOfWords
 from storekit import ADA, DIM, T0, T1, add, memory, relate, turn, unit
 
@@ -26,10 +22,8 @@ from edgemem.pipeline import upkeep
 from edgemem.results import Entity, Scope
 from edgemem.store import NewRelation, Store
 
-Psql = Callable[[str], str]
 
-
-def programs() -> Path | None:
+def programs():
     """The folder of a PostgreSQL that has pgvector."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     has = Path("/usr/share/postgresql")
@@ -40,7 +34,7 @@ def programs() -> Path | None:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Psql]:
+def server():
     """Runs SQL in an empty database: `psql("SELECT 1")`, or a file by `psql("\\i FILE")`."""
     bin = programs()
     if bin is None:
@@ -53,7 +47,7 @@ def server() -> Iterator[Psql]:
     if user:
         shutil.chown(folder, user)
 
-    def run(program: str, *arguments: str, input: str | None = None) -> str:
+    def run(program, *arguments, input=None):
         done = subprocess.run(
             [bin / program, *arguments], input=input, capture_output=True, text=True, user=user,
             cwd=folder, env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "HOME": folder},
@@ -76,7 +70,7 @@ def server() -> Iterator[Psql]:
         shutil.rmtree(folder)
 
 
-def loaded(psql: Psql, store: Store, file: Path) -> int:
+def loaded(psql, store, file):
     rows = upkeep.export_pgvector(store, file)
     psql(file.read_text(encoding="utf-8"))
     return rows
@@ -85,7 +79,7 @@ def loaded(psql: Psql, store: Store, file: Path) -> int:
 ODD = 'Tea \\ "at" 5\tor\n\\.\r\\N later’s 🍵'
 
 
-def test_what_is_loaded_is_what_was_stored(server: Psql, tmp_path: Path) -> None:
+def test_what_is_loaded_is_what_was_stored(server, tmp_path):
     lives = NewRelation(Entity("User", "person"), "lives_in", Entity("Oslo", "place"))
     with Store.open(tmp_path / "a.db") as store:
         with store.transaction() as tx:
@@ -113,7 +107,7 @@ def test_what_is_loaded_is_what_was_stored(server: Psql, tmp_path: Path) -> None
         server("UPDATE vectors SET embedding = '[1,2]'")
 
 
-def test_the_next_home_ends_the_one_before_there_as_here() -> None:
+def test_the_next_home_ends_the_one_before_there_as_here():
     with Store.open(":memory:") as store:
         for id, home, began in (("m1", "Oslo", T0), ("m2", "Rome", T1)):
             add(store, memory(id, f"Ana lives in {home}", valid_from=began))
@@ -129,8 +123,8 @@ def test_the_next_home_ends_the_one_before_there_as_here() -> None:
 
 
 def test_a_second_load_takes_along_what_was_erased_since_and_leaves_other_stores_alone(
-    server: Psql, tmp_path: Path
-) -> None:
+    server, tmp_path
+):
     server("DROP TABLE IF EXISTS vectors, relations, memories")
     with Store.open(tmp_path / "a.db") as ours, Store.open(tmp_path / "b.db") as other:
         add(ours, memory("m1", "stays"), memory("m2", "goes"))
@@ -146,15 +140,13 @@ def test_a_second_load_takes_along_what_was_erased_since_and_leaves_other_stores
     assert server("SELECT count(*) FROM vectors") == "2\n"
 
 
-def test_the_nearest_there_are_the_nearest_here(
-    server: Psql, tmp_path: Path, run: Run, empty_home: Path
-) -> None:
+def test_the_nearest_there_are_the_nearest_here(server, tmp_path, run, empty_home):
     server("DROP TABLE IF EXISTS vectors, relations, memories")
     bag = BagOfWords()
     things = "tea coffee bread sailing chess the violin maps gardens trains snow".split()
     texts = [f"Ada likes {a} and {b}." for a in things for b in things if a < b]
     file = tmp_path / "m.db"
-    with Memory(file, embedder=bag) as store:  # type: ignore[arg-type]
+    with Memory(file, embedder=bag) as store:
         for text in texts:
             store.add(text, user_id="ada", infer=False)
         store.add("Bob likes chess and bread.", user_id="bob", infer=False)

@@ -1,7 +1,5 @@
 """Chat spellings: what is written out, what is left, and what is read of it."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
@@ -13,7 +11,7 @@ from edgemem.language import absolute, asked_days, is_other_language, plain, pla
 WEDNESDAY = "2026-11-25T18:00:00+00:00"
 
 
-def days(text: str) -> list[str]:
+def days(text):
     return [str(first) for first, _ in told_days(text, WEDNESDAY)]
 
 
@@ -34,7 +32,7 @@ def days(text: str) -> list[str]:
         ("monady: gym", "monday: gym"),
     ],
 )
-def test_chat_spellings_are_written_out(typed: str, written: str) -> None:
+def test_chat_spellings_are_written_out(typed, written):
     assert plain(typed) == written
 
 
@@ -59,7 +57,7 @@ def test_chat_spellings_are_written_out(typed: str, written: str) -> None:
         "I had lunch with Sun at 1.",
     ],
 )
-def test_what_may_be_meant_so_is_left(text: str) -> None:
+def test_what_may_be_meant_so_is_left(text):
     assert plain(text) == text
 
 
@@ -87,7 +85,7 @@ def test_what_may_be_meant_so_is_left(text: str) -> None:
         ("he has tablets twice a day til friday", "2026-11-27"),
     ],
 )
-def test_a_short_weekday_is_a_day_by_the_words_beside_it(typed: str, day: str) -> None:
+def test_a_short_weekday_is_a_day_by_the_words_beside_it(typed, day):
     assert days(typed) == [day]
 
 
@@ -113,22 +111,22 @@ def test_a_short_weekday_is_a_day_by_the_words_beside_it(typed: str, day: str) -
         "my sister Thu came",
     ],
 )
-def test_sat_sun_and_wed_are_words_of_their_own(text: str) -> None:
+def test_sat_sun_and_wed_are_words_of_their_own(text):
     assert plain(text) == text
 
 
-def test_lists_of_short_weekdays_are_no_single_day() -> None:
+def test_lists_of_short_weekdays_are_no_single_day():
     assert plain("gym mon wed n fri") == "gym monday wednesday n friday"
     assert plain("i work sat and sun") == "i work saturday and sunday"
     assert absolute("gym mon wed n fri from 7", WEDNESDAY)[1] is None
 
 
-def test_a_day_keeps_its_own_preposition_after_in() -> None:
+def test_a_day_keeps_its_own_preposition_after_in():
     told = absolute("she wants me in tomorrow", WEDNESDAY)[0]
     assert told == "she wants me in on 26 November 2026"
 
 
-def test_dates_are_resolved_where_they_were_typed() -> None:
+def test_dates_are_resolved_where_they_were_typed():
     """The person's other words stay as they are."""
     typed = "doin nowt 2moro, gym nxt fri wiv ella"
     written = "doin nowt on 26 November 2026, gym on Friday 27 November 2026 wiv ella"
@@ -146,17 +144,17 @@ def test_dates_are_resolved_where_they_were_typed() -> None:
         ("wats my week lookin like", "2026-11-23"),
     ],
 )
-def test_days_are_asked_for_in_haste(question: str, first: str) -> None:
+def test_days_are_asked_for_in_haste(question, first):
     asked = asked_days(question, WEDNESDAY)
     assert asked is not None and str(asked.first) == first
 
 
-def test_a_second_date_without_a_year_is_told_too() -> None:
+def test_a_second_date_without_a_year_is_told_too():
     text = "lesson cancelled this week steves got covid next ones 2nd dec at 5"
     assert days(text) == ["2026-11-23", "2026-12-02"]
 
 
-def test_wat_and_wen_alone_are_no_dutch_and_no_german() -> None:
+def test_wat_and_wen_alone_are_no_dutch_and_no_german():
     assert not is_other_language("wat size slippers 4 dad")
     assert not is_other_language("wen u goin")
     assert is_other_language("wat eet hij") and is_other_language("wen treffe ich")
@@ -169,7 +167,7 @@ _WORDS = st.sampled_from(
 
 
 @given(st.lists(_WORDS, max_size=14).map(" ".join) | st.text(max_size=60))
-def test_the_plain_form_is_plain(text: str) -> None:
+def test_the_plain_form_is_plain(text):
     once, places = plain_places(text)
     assert plain(once) == once
     assert len(places) == (0 if once == text else len(once))
@@ -178,7 +176,7 @@ def test_the_plain_form_is_plain(text: str) -> None:
 
 
 @pytest.mark.parametrize("part", ["sat ", "sat, ", "call sat ", "mon n ", "'", "in sat\n", "wat "])
-def test_a_long_text_is_read_in_linear_time(part: str) -> None:
+def test_a_long_text_is_read_in_linear_time(part):
     text = (part * 20_000)[:20_000]
     started = time.process_time()
     plain(text)

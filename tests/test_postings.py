@@ -1,7 +1,5 @@
 """Postings in memory rank as plain BM25 does over the texts that are there now."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np
@@ -10,7 +8,6 @@ from hypothesis import strategies as st
 from storekit import T1, T2, add, memory
 from wordkit import Texts, plain_bm25, scores_of
 
-from edgemem.kernels import Bm25Query
 from edgemem.retrieval.lexical import Matches, Postings
 from edgemem.store import Store
 from edgemem.store.changes import stored_postings, tokenize, word_terms
@@ -18,13 +15,13 @@ from edgemem.store.changes import stored_postings, tokenize, word_terms
 WORDS = "tea milk oslo cello naïve running plays 2024 東京 rain snow sun".split()
 
 
-def filled(texts: Texts) -> Postings:
+def filled(texts):
     postings = Postings()
     postings.apply([], list(texts), tokenize(list(texts.values())))
     return postings
 
 
-def assert_plain(found: Matches, k: int, texts: Texts, terms: list[str], seen: set[int]) -> None:
+def assert_plain(found, k, texts, terms, seen):
     scores, idfs = plain_bm25(texts, terms, seen)
     docs = found.docs.tolist()
     np.testing.assert_allclose(found.idf, idfs, rtol=1e-12)
@@ -41,13 +38,13 @@ def assert_plain(found: Matches, k: int, texts: Texts, terms: list[str], seen: s
     assert scores_of(found, docs) == found.scores.tolist()
 
 
-def mask_of(seen: set[int], postings: Postings) -> np.ndarray:
+def mask_of(seen, postings):
     mask = np.zeros(max([postings.doc_end, *(d + 1 for d in seen)]), np.bool_)
     mask[list(seen)] = True
     return mask
 
 
-def view_of(postings: Postings, terms: list[str], allowed: np.ndarray | None = None) -> Bm25Query:
+def view_of(postings, terms, allowed=None):
     everything = np.ones(postings.doc_end, np.bool_)
     return postings.view(terms, postings.corpus(everything if allowed is None else allowed))
 
@@ -60,7 +57,7 @@ change = st.tuples(
 
 @settings(max_examples=150)
 @given(data=st.data())
-def test_the_ranking_is_plain_bm25s_whatever_came_and_went(data: st.DataObject) -> None:
+def test_the_ranking_is_plain_bm25s_whatever_came_and_went(data):
     postings, texts = Postings(), Texts()
     for removed, new in data.draw(st.lists(change, max_size=12)):
         for _ in range(data.draw(st.integers(1, 2))):  # a second time changes nothing
@@ -75,7 +72,7 @@ def test_the_ranking_is_plain_bm25s_whatever_came_and_went(data: st.DataObject) 
     assert_plain(found, k, texts, terms, seen)
 
 
-def test_many_changes_one_by_one_keep_to_plain_bm25() -> None:
+def test_many_changes_one_by_one_keep_to_plain_bm25():
     """Long enough for terms to move, the pool to be compacted and dead slots to go."""
     rng = np.random.default_rng(5)
     postings, texts = Postings(), Texts()
@@ -96,7 +93,7 @@ def test_many_changes_one_by_one_keep_to_plain_bm25() -> None:
             assert_plain(found, 10, texts, terms, seen)
 
 
-def test_a_cold_start_gives_what_the_changes_gave() -> None:
+def test_a_cold_start_gives_what_the_changes_gave():
     rng = np.random.default_rng(7)
     hot, texts = Postings(), Texts()
     with Store.open(":memory:") as store:
@@ -139,7 +136,7 @@ def test_a_cold_start_gives_what_the_changes_gave() -> None:
             assert one.idf.tolist() == other.idf.tolist()
 
 
-def test_nothing_is_found_where_nothing_is() -> None:
+def test_nothing_is_found_where_nothing_is():
     for postings in (Postings(), filled({1: "", 2: "!"}), filled({1: "tea"})):
         found = Matches.of(view_of(postings, ["milk"]), 3)
         assert len(found.docs) == len(found.scores) == 0 and len(found.idf) == 1
@@ -149,7 +146,7 @@ def test_nothing_is_found_where_nothing_is() -> None:
     assert len(Matches.of(view_of(filled({1: "tea"}), ["tea"], nobody), 3).docs) == 0
 
 
-def test_what_all_left_can_be_filled_again() -> None:
+def test_what_all_left_can_be_filled_again():
     postings = filled({d: "tea milk" for d in range(1, 9)})
     postings.apply(range(1, 9), [], [])
     assert postings._live.sum() == 0 and len(Matches.of(view_of(postings, ["tea"]), 3).docs) == 0
@@ -157,7 +154,7 @@ def test_what_all_left_can_be_filled_again() -> None:
     assert Matches.of(view_of(postings, ["tea"]), 3).docs.tolist() == [4]
 
 
-def test_memory_is_given_back_when_documents_go() -> None:
+def test_memory_is_given_back_when_documents_go():
     postings = filled({d: f"word{d} other{d} tea" for d in range(1, 2_000)})
     full = postings.memory_bytes()
     assert full > 2_000 * (3 * 6 + 2 * 50)
@@ -165,7 +162,7 @@ def test_memory_is_given_back_when_documents_go() -> None:
     assert postings.memory_bytes() < full / 5
 
 
-def test_memory_is_near_to_what_is_needed_however_documents_came() -> None:
+def test_memory_is_near_to_what_is_needed_however_documents_came():
     texts = {d: f"tea milk oslo word{d % 7} word{d % 50}" for d in range(1, 1_500)}
     grown = Postings()
     for doc, terms in zip(texts, tokenize(list(texts.values())), strict=True):
@@ -173,7 +170,7 @@ def test_memory_is_near_to_what_is_needed_however_documents_came() -> None:
     assert grown.memory_bytes() < 1.7 * filled(texts).memory_bytes()
 
 
-def test_a_view_sees_nothing_of_later_changes() -> None:
+def test_a_view_sees_nothing_of_later_changes():
     texts = {d: WORDS[d % 3] + " tea" for d in range(1, 30)}
     postings = filled(texts)
     postings.apply([2, 3], [], [])
@@ -191,13 +188,13 @@ def test_a_view_sees_nothing_of_later_changes() -> None:
     assert_plain(later, 50, texts, ["tea", "milk"], set(texts))
 
 
-def test_searches_in_other_threads_see_whole_changes() -> None:
+def test_searches_in_other_threads_see_whole_changes():
     """Each change replaces the one document that has the word; a search finds exactly one."""
     postings, lock = Postings(), threading.Lock()
     postings.apply([], range(1, 301), tokenize(["tea"] * 299 + ["milk"]))
     done, wrong = threading.Event(), []
 
-    def search() -> None:
+    def search():
         while not done.is_set():
             with lock:
                 view = view_of(postings, ["milk", "tea"])

@@ -1,7 +1,5 @@
 """Prefixes computed ahead, and kept on disk: used when they are exactly right, else passed over."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,13 +1,8 @@
 """Several processes on one file, of a store and through Memory: they write, read and make it."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import suppress
-from pathlib import Path
-from subprocess import Popen
 
-import pytest
 from fake_engine import FakeEngine
 from memorykit import quick, texts
 from storekit import child, finished
@@ -16,14 +11,14 @@ from edgemem.errors import StoreError
 from edgemem.store import Store, schema
 
 
-def ready(*processes: Popen[str]) -> None:
+def ready(*processes):
     """Returns once each has said that it is."""
     for process in processes:
         assert process.stdout
         assert process.stdout.readline() == "ready\n", process.communicate()[1]
 
 
-def go(*processes: Popen[str]) -> None:
+def go(*processes):
     for process in processes:
         assert process.stdin
         process.stdin.write("go\n")
@@ -75,7 +70,7 @@ print(len(held))
 """
 
 
-def test_two_writers_and_a_reader_share_one_file(tmp_path: Path) -> None:
+def test_two_writers_and_a_reader_share_one_file(tmp_path):
     path = tmp_path / "a.db"
     Store.open(path).close()
     processes = [
@@ -106,7 +101,7 @@ for number in range(int(rounds)):
 """
 
 
-def test_two_processes_may_make_the_same_file_at_once(tmp_path: Path) -> None:
+def test_two_processes_may_make_the_same_file_at_once(tmp_path):
     rounds = 4
     processes = [child(OPENER, tmp_path, name, str(rounds)) for name in "ab"]
     for _ in range(rounds):
@@ -123,15 +118,15 @@ def test_two_processes_may_make_the_same_file_at_once(tmp_path: Path) -> None:
 
 
 def test_a_file_that_another_connection_makes_meanwhile_is_seen_in_one_state(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     path = tmp_path / "a.db"
     for statement in range(5):  # the other makes its file before the n-th statement of the look
         path.unlink(missing_ok=True)
         looking = sqlite3.connect(path, isolation_level=None)
         seen: list[str] = []
 
-        def make(sql: str, seen: list[str] = seen, at: int = statement) -> None:
+        def make(sql, seen=seen, at=statement):
             seen.append(sql)
             if len(seen) == at + 1:
                 with suppress(StoreError):  # busy: the look keeps it out until it is over
@@ -161,14 +156,13 @@ with quick(sys.argv[1], engine=FakeEngine(facts={})) as memory:
 """
 
 
-def test_a_reader_sees_every_acknowledged_write_of_two_writers(tmp_path: Path) -> None:
+def test_a_reader_sees_every_acknowledged_write_of_two_writers(tmp_path):
     path = tmp_path / "a.db"
     with quick(path) as reader:
         reader.search("nothing yet")
         writers = [child(SAYER, path, name) for name in ("ana", "bob")]
         for n in range(30):
             for writer, name in zip(writers, ("ana", "bob"), strict=True):
-                assert writer.stdout is not None
                 said = writer.stdout.readline().strip()
                 assert said == f"{name}word{n}", writer.communicate()
                 found = reader.search(said, user_id=name, top_k=1)
@@ -188,7 +182,7 @@ with quick(sys.argv[1]) as memory:
 """
 
 
-def test_an_update_and_a_deletion_by_another_process_are_seen(tmp_path: Path) -> None:
+def test_an_update_and_a_deletion_by_another_process_are_seen(tmp_path):
     path = tmp_path / "a.db"
     with quick(path) as reader:
         first, second = reader.add(["I live in Oslo", "I have a cat"], infer=False)
@@ -213,9 +207,7 @@ with quick(sys.argv[1], engine=engine) as memory:
 """
 
 
-def test_only_one_process_works_pending_pieces_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_one_process_works_pending_pieces_off(tmp_path, monkeypatch):
     monkeypatch.setattr("edgemem.memory._WORK_LOCK_S", 0.2)
     path = tmp_path / "a.db"
     broken = FakeEngine()
@@ -255,7 +247,7 @@ except DimensionMismatch:
 """
 
 
-def test_of_two_first_adds_with_different_embedders_one_is_refused(tmp_path: Path) -> None:
+def test_of_two_first_adds_with_different_embedders_one_is_refused(tmp_path):
     processes = [child(FIRST, tmp_path / "a.db", model) for model in ("first@1", "second@2")]
     go(*processes)
     assert sorted(finished(p) for p in processes) == ["refused\n", "stored\n"]

@@ -1,7 +1,5 @@
 """`edgemem profile`: sums, keys, verdicts, the page; and that real parts explain real memory."""
 
-from __future__ import annotations
-
 import json
 import mmap
 import os
@@ -13,7 +11,6 @@ from html.parser import HTMLParser
 from types import SimpleNamespace
 
 import pytest
-from clikit import Run
 
 from edgemem import profile
 from edgemem.budget import Choice
@@ -69,7 +66,7 @@ RESERVED = {"weights": 100_000_000, "kv": 48_000_000, "compute": 52_000_000, "ad
 CHOICE = Choice(n_ctx=2048, vectors="float32", prefix_bytes=64_000_000)
 
 
-def told(choice: Choice) -> dict[str, int]:
+def told(choice):
     return {
         "kv": choice.n_ctx * 1000,
         "compute": choice.n_ctx * 100 + 51_200,
@@ -112,7 +109,7 @@ def test_what_is_not_there_is_said_and_never_zero():
 # -- verdicts ------------------------------------------------------------------------------------
 
 
-def asked(budget: str, made: Profile = MADE):
+def asked(budget, made=MADE):
     return verdict(parse_budget(budget), made, RESERVED, CHOICE, told)
 
 
@@ -135,7 +132,7 @@ def test_a_budget_is_a_size_of_ram_or_vram(budget, kind, size):
 
 
 def test_careful_retrieval_is_turned_down_where_it_does_not_fit():
-    def predicted(choice: Choice) -> dict[str, int]:
+    def predicted(choice):
         return told(choice) | {"token_embedder": 40_000_000 if choice.careful else 0}
 
     tokens = Part(name="token_embedder", mb=40.0, basis="grown")
@@ -250,7 +247,7 @@ def profiled(monkeypatch):
     return seen
 
 
-def test_the_command_prints_the_json(run: Run, profiled):
+def test_the_command_prints_the_json(run, profiled):
     out = run("profile", "--json", "--budget", "1GB-ram", "--rounds", "2", "--memory-limit", "1GB")
     assert json.loads(out.stdout)["budgets"][0]["fits"] is True
     assert profiled[0]["rounds"] == 2 and profiled[0]["budgets"] == ("1GB-ram",)
@@ -258,13 +255,13 @@ def test_the_command_prints_the_json(run: Run, profiled):
     profiled[0]["on_progress"](1, 6)
 
 
-def test_a_budget_that_is_too_small_is_the_exit_code(run: Run, profiled):
+def test_a_budget_that_is_too_small_is_the_exit_code(run, profiled):
     out = run("profile", "--budget", "1GB-ram", "--budget", "360MB-ram", code=1)
     assert "✓ 1GB-ram: fits" in out.stdout
     assert "✗ 360MB-ram: does not fit as it is" in " ".join(out.stdout.split())
 
 
-def test_the_table_says_no_gpu_in_every_row_of_vram(run: Run, profiled, monkeypatch):
+def test_the_table_says_no_gpu_in_every_row_of_vram(run, profiled, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     lines = run("profile").stdout.splitlines()
     rows = [line for line in lines if any(f" {part.name} " in line for part in PARTS)]
@@ -273,12 +270,12 @@ def test_the_table_says_no_gpu_in_every_row_of_vram(run: Run, profiled, monkeypa
     assert "Energy: not reported" in lines
 
 
-def test_the_page_is_written_where_it_was_asked_for(run: Run, profiled, tmp_path):
+def test_the_page_is_written_where_it_was_asked_for(run, profiled, tmp_path):
     run("profile", "--html", str(tmp_path / "p.html"))
     assert (tmp_path / "p.html").read_text(encoding="utf-8") == render(MADE)
 
 
-def test_a_page_that_cannot_be_written_costs_no_figures(run: Run, profiled, tmp_path, monkeypatch):
+def test_a_page_that_cannot_be_written_costs_no_figures(run, profiled, tmp_path, monkeypatch):
     told = run("profile", "--html", str(tmp_path / "no" / "p.html"), code=1)
     assert "Cannot write" in told.stderr
     assert not profiled  # nothing was measured

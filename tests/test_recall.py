@@ -43,22 +43,22 @@ def memory():
         yield opened
 
 
-def tell(memory: Memory, text: str, day: str = DAYS[0], *, infer: bool = False, **message):
+def tell(memory, text, day=DAYS[0], *, infer=False, **message):
     return memory.add(
         [{"role": "user", "content": text, "timestamp": day, **message}], user_id="ana", infer=infer
     )
 
 
-def shown(memory: Memory, question: str, most: int = 8, *, whole: bool = False):
+def shown(memory, question, most=8, *, whole=False):
     hits = memory.search(question, user_id="ana", top_k=16, explain=True)
     return recall(memory, question, hits, most=most, whole=whole)
 
 
-def sentences(found) -> list[str]:
+def sentences(found):
     return [evidence.text for evidence in found]
 
 
-def with_a_contradiction(memory: Memory, old: str = OLD) -> None:
+def with_a_contradiction(memory, old=OLD):
     """A turn whose fact has been contradicted by a later turn."""
     memory.engine.facts[old] = FACTS[OLD]
     first = tell(memory, old, DAYS[0], infer=True)
@@ -361,7 +361,7 @@ def test_a_full_name_lists_nobody_else_of_that_first_name(memory, question):
     assert found_about(memory, question) == [*told]
 
 
-def found_about(memory: Memory, question: str, most: int = 4) -> list[str]:
+def found_about(memory, question, most=4):
     hits, scope = memory.search(question, user_id="ana", top_k=2), Scope(user_id="ana")
     ask = told_of if question.startswith("Who") else overview
     return sentences(ask(memory, question, hits, most=most, scope=scope))
@@ -427,7 +427,7 @@ def test_an_item_of_an_assistants_list_is_told_by_its_place(memory):
     tell(memory, "Songs to drive to, please.", role="user")
     tell(memory, "Some songs:\n1. Heroes\n2. Lola\n3. Dreams\n4. Angie", role="assistant")
 
-    def told(question: str):
+    def told(question):
         return listed(memory, question, memory.search(question, user_id="ana"))
 
     answer, (source,) = told("what was the third plant you gave me for my balcony?")
@@ -521,7 +521,7 @@ def test_what_was_called_off_or_moved_is_quoted_with_that(memory, off):
     assert sentences(quotes(memory, question, hits)) == [first.memory, off]
 
 
-def found_by(memory: Memory, question: str) -> list[tuple[str, str | None]]:
+def found_by(memory, question):
     ids = {"user_id": "ana"}
     hits = search(memory, ids, question, "2026-11-30T08:00:00+00:00", (), most=4)
     return [(hit.memory, hit.valid_from and hit.valid_from[:10]) for hit in hits]

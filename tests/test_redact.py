@@ -1,7 +1,5 @@
 """Redaction: what is private goes, what is not stays, and the answer gets it back."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -16,7 +14,7 @@ from edgemem.cloud.redact import KINDS, find, iban_is_valid, luhn_is_valid, reda
 from edgemem.pipeline.chat_exports import said_by
 
 
-def kinds(text: str) -> list[str]:
+def kinds(text):
     return sorted({span.kind for span in find(text)})
 
 
@@ -99,7 +97,7 @@ def kinds(text: str) -> list[str]:
         ("東京都渋谷区神南1-2-3", "[ADDRESS_1]"),
     ],
 )
-def test_private_parts_become_placeholders(text: str, sent: str) -> None:
+def test_private_parts_become_placeholders(text, sent):
     result = redact([text])
     assert result.texts == (sent,)
     assert result.restore(sent) == text
@@ -132,7 +130,7 @@ def test_private_parts_become_placeholders(text: str, sent: str) -> None:
         "\n", "|"
     ).split("|"),
 )
-def test_private_parts_are_found_in_german_spanish_french_and_italian(sent: str) -> None:
+def test_private_parts_are_found_in_german_spanish_french_and_italian(sent):
     """Each part in angle brackets is hidden, and nothing else."""
     text = re.sub("[<>]", "", sent).strip()
     hidden = re.findall("<(.+?)>", sent)
@@ -168,7 +166,7 @@ def test_private_parts_are_found_in_german_spanish_french_and_italian(sent: str)
     La pieza 4G0-698-151 cuesta 112,30 euros y el número 10 marcó 2 goles.
     The CIF price is 1,250 dollars; room 4711, bus 132, 52:30 for 10 km.""".split("\n"),
 )
-def test_ordinary_numbers_stay_in_german_spanish_and_english(text: str) -> None:
+def test_ordinary_numbers_stay_in_german_spanish_and_english(text):
     assert redact([text]).texts == (text,)
 
 
@@ -199,17 +197,17 @@ def test_ordinary_numbers_stay_in_german_spanish_and_english(text: str) -> None:
         "https://docs.example.org/3/library/asyncio-task.html#asyncio.Task.cancel",
     ],
 )
-def test_what_only_looks_private_stays(text: str) -> None:
+def test_what_only_looks_private_stays(text):
     assert redact([text]).texts == (text,)
 
 
-def test_the_same_value_has_one_placeholder_in_all_texts_of_a_call() -> None:
+def test_the_same_value_has_one_placeholder_in_all_texts_of_a_call():
     result = redact(["a@b.de and c@d.de", "c@d.de, A@B.DE"])
     assert result.texts == ("[EMAIL_1] and [EMAIL_2]", "[EMAIL_2], [EMAIL_1]")
     assert result.values == {"[EMAIL_1]": "a@b.de", "[EMAIL_2]": "c@d.de"}
 
 
-def test_parts_of_a_name_are_the_same_person_if_only_one_has_them() -> None:
+def test_parts_of_a_name_are_the_same_person_if_only_one_has_them():
     result = redact(
         ["Ana met ANA LIMA, Costa and ana's dog; Anatolia stays"],
         ["Ana Lima", "Rui Costa", "Eva Costa"],
@@ -232,7 +230,7 @@ def test_parts_of_a_name_are_the_same_person_if_only_one_has_them() -> None:
         ("Анна", "Анна Анну Анной"),
     ],
 )
-def test_a_name_is_known_in_every_spelling(name: str, said: str) -> None:
+def test_a_name_is_known_in_every_spelling(name, said):
     texts = [f"What does {form} want?" for form in said.split()]
     told = redact(texts, [name])
     assert {text.replace("\u0308", "") for text in told.texts} == {"What does [PERSON_1] want?"}
@@ -250,23 +248,21 @@ def test_a_name_is_known_in_every_spelling(name: str, said: str) -> None:
         ("Анна", "Я видел Анну вчера", "Я видел [PERSON_1] вчера"),
     ],
 )
-def test_a_name_is_found_where_words_are_joined_or_inflected(
-    name: str, text: str, sent: str
-) -> None:
+def test_a_name_is_found_where_words_are_joined_or_inflected(name, text, sent):
     assert redact([text], [name]).texts == (sent,)
 
 
-def test_without_its_accents_a_name_is_no_common_word() -> None:
+def test_without_its_accents_a_name_is_no_common_word():
     text = "The cat and my son like this. This was his."
     assert redact([text], ["Thế", "Sơn", "Thị", "Cát", "Hi"]).texts == (text,)
 
 
-def test_a_german_genitive_is_the_name_and_an_s() -> None:
+def test_a_german_genitive_is_the_name_and_an_s():
     told = redact(["Inas Hund mag Marks Katze; inas"], ["Ina", "Mark"])
     assert told.texts == ("[PERSON_1]s Hund mag Marks Katze; inas",)  # "Marks" may be a word
 
 
-def test_names_that_are_words_need_a_capital() -> None:
+def test_names_that_are_words_need_a_capital():
     assert redact(["Rose has a rose; will Will come?"], ["Rose", "Will"]).texts == (
         "[PERSON_1] has a rose; will [PERSON_2] come?",
     )
@@ -282,16 +278,14 @@ def test_names_that_are_words_need_a_capital() -> None:
         ("[PERSON_9] [THING_1] PERSON_12", "[PERSON_9] [THING_1] PERSON_12"),
     ],
 )
-def test_an_answer_gets_its_values_back_however_they_are_written(
-    answer: str, restored: str
-) -> None:
+def test_an_answer_gets_its_values_back_however_they_are_written(answer, restored):
     assert redact(["Ana"], ["Ana"]).restore(answer) == restored
 
 
 @pytest.mark.parametrize(
     "piece", ["a", "1", "a.", "aB1", "Ab ", "a at ", "best old ", "12 Baker ", "pass: "]
 )
-def test_a_long_paste_is_read_in_time_that_grows_with_its_length(piece: str) -> None:
+def test_a_long_paste_is_read_in_time_that_grows_with_its_length(piece):
     """No clock: a pattern that tries every start of a run would take minutes here."""
     text = piece * (200_000 // len(piece))
     told = redact([text])
@@ -299,7 +293,7 @@ def test_a_long_paste_is_read_in_time_that_grows_with_its_length(piece: str) -> 
 
 
 @given(st.text(max_size=200))
-def test_any_text_comes_back_as_it_was(text: str) -> None:
+def test_any_text_comes_back_as_it_was(text):
     """Without names, which come back whole."""
     result = redact([text, text])
     assert result.texts[0] == result.texts[1]
@@ -308,7 +302,7 @@ def test_any_text_comes_back_as_it_was(text: str) -> None:
 
 
 @given(st.text(alphabet="0123456789+-(). @/:=abcABC[]_", max_size=80))
-def test_what_is_hidden_is_a_part_of_the_text(text: str) -> None:
+def test_what_is_hidden_is_a_part_of_the_text(text):
     spans = find(text)
     assert all(0 <= s.start < s.end <= len(text) and s.kind in KINDS for s in spans)
     result = redact([text])
@@ -317,13 +311,13 @@ def test_what_is_hidden_is_a_part_of_the_text(text: str) -> None:
 
 
 @given(st.integers(0, 10**15 - 1))
-def test_luhn_takes_one_check_digit_of_ten(number: int) -> None:
+def test_luhn_takes_one_check_digit_of_ten(number):
     body = f"4{number:015d}"
     assert [luhn_is_valid(body + str(d)) for d in range(10)].count(True) == 1
     assert luhn_is_valid(luhn(body))
 
 
-def test_an_iban_is_known_by_its_check_digits() -> None:
+def test_an_iban_is_known_by_its_check_digits():
     good = "GB82WEST12345698765432"
     assert iban_is_valid(good) and iban_is_valid(good.lower())
     for place in range(len(good)):
@@ -344,7 +338,7 @@ def test_an_iban_is_known_by_its_check_digits() -> None:
         "My brother Tomas and Ingrid went out.",
     ],
 )
-def test_a_person_who_is_introduced_becomes_a_name(text: str) -> None:
+def test_a_person_who_is_introduced_becomes_a_name(text):
     assert "Ingrid" in introduced(text)[0]
 
 
@@ -362,7 +356,7 @@ def test_a_person_who_is_introduced_becomes_a_name(text: str) -> None:
         ("Oggi viene mia sorella Giulia.", "Giulia"),
     ],
 )
-def test_people_are_introduced_in_other_languages(text: str, name: str) -> None:
+def test_people_are_introduced_in_other_languages(text, name):
     assert introduced(text)[0] == {name}
 
 
@@ -375,11 +369,11 @@ def test_people_are_introduced_in_other_languages(text: str, name: str) -> None:
         "¿Cómo se llama? El lunes viene mi hermano. Mi madre tiene 70 años.",
     ],
 )
-def test_nouns_of_other_languages_are_no_people(text: str) -> None:
+def test_nouns_of_other_languages_are_no_people(text):
     assert introduced(text)[0] == set()
 
 
-def test_places_and_things_are_no_people() -> None:
+def test_places_and_things_are_no_people():
     people = People()
     for text in (
         "We moved to Lisbon in May.", "Lisbon is warm.", "I live in Lisbon and love Lisbon.",
@@ -390,7 +384,7 @@ def test_places_and_things_are_no_people() -> None:
     assert not people.names() & {"Lisbon", "Vienna", "Toyota", "Monday", "French", "Mum", "BBC"}
 
 
-def test_a_role_in_a_chat_log_is_nobodys_name() -> None:
+def test_a_role_in_a_chat_log_is_nobodys_name():
     with quick() as memory:
         older = {"role": "user", "content": "It rains.", "metadata": {"speaker": "assistant"}}
         said = [said_by(name, "It rains.", None) for name in ("user", "Assistant", "Bo")]
@@ -401,7 +395,7 @@ def test_a_role_in_a_chat_log_is_nobodys_name() -> None:
         assert [item.metadata for item in memory.get_all()][:3] == [{}, {}, {"speaker": "Bo"}]
 
 
-def test_a_name_is_learned_from_how_it_is_spoken_of_and_not_from_a_receipt() -> None:
+def test_a_name_is_learned_from_how_it_is_spoken_of_and_not_from_a_receipt():
     people = People(["Kwame"])
     for text in (
         "I told Ingrid about it.", "Zofia Lund said that she loves Oslo.", "Tomas can swim.",
@@ -411,7 +405,7 @@ def test_a_name_is_learned_from_how_it_is_spoken_of_and_not_from_a_receipt() -> 
     assert people.names() == {"Kwame", "Ingrid", "Tomas", "Zofia Lund"}
 
 
-def test_recall_on_generated_texts_of_every_kind() -> None:
+def test_recall_on_generated_texts_of_every_kind():
     """The bench takes more of them, and prints what was missed."""
     summary, rows = redaction.run(1400)
     assert all(row["recall"] >= 0.98 for row in rows), (rows, summary["missed"])
@@ -420,7 +414,7 @@ def test_recall_on_generated_texts_of_every_kind() -> None:
     assert summary["conversation_false_positive_rate"] <= 0.01, summary["taken_in_conversations"]
 
 
-def test_a_redaction_that_misses_is_told() -> None:
+def test_a_redaction_that_misses_is_told():
     case = redaction.Case("PHONE", "call 020 7946 0958 now", ("020 7946 0958",))
     assert redaction.is_found(case, "call [PHONE_1] now")
     assert not redaction.is_found(case, "call 020 [PHONE_1] now")

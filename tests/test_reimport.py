@@ -1,20 +1,14 @@
 """A newer export of a chat adds what is new: nothing twice, and nothing that was erased."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
-from typing import Any
 
 import pytest
-from clikit import Run
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edgemem.pipeline import reimport
-from edgemem.pipeline.reimport import Found, Imported, Said, recognised
+from edgemem.pipeline.reimport import Imported, Said, recognised
 
 Line = tuple[str, str, str]  # time, name, text
 
@@ -38,16 +32,16 @@ CHAT: list[Line] = [
 NEWS: Line = ("2024-07-01 10:00", "Tom", "I like it there.")
 
 
-def log(lines: Sequence[Line]) -> str:
+def log(lines):
     return "".join(f"[{time}] {name}: {text}\n" for time, name, text in lines)
 
 
-def later(lines: Sequence[Line], minutes: int) -> list[Line]:
+def later(lines, minutes):
     moved = [(datetime.fromisoformat(t) + timedelta(minutes=minutes), n, x) for t, n, x in lines]
     return [(f"{time:%Y-%m-%d %H:%M}", name, text) for time, name, text in moved]
 
 
-def renamed(lines: Sequence[Line]) -> list[Line]:
+def renamed(lines):
     return [(time, "Tom Lee" if name == "Tom" else name, text) for time, name, text in lines]
 
 
@@ -66,14 +60,14 @@ NEWER: dict[str, list[Line]] = {
 AS_WRITTEN = {name: lines for name, lines in NEWER.items() if name != "with seconds"}
 
 
-def imported(run: Run, file: Path, lines: Sequence[Line], *options: str) -> dict[str, Any]:
+def imported(run, file, lines, *options):
     file.write_text(log(lines), encoding="utf-8")
     result = run("import", "--no-infer", str(file), "--json", *options)
     (row,) = json.loads(result.stdout)["results"]
     return {**row, "told": result.stderr}
 
 
-def listed(run: Run) -> list[dict[str, Any]]:
+def listed(run):
     rows = json.loads(run("list", "--json").stdout)["results"]
     return sorted(rows, key=lambda row: row["valid_from"])
 
@@ -81,9 +75,7 @@ def listed(run: Run) -> list[dict[str, Any]]:
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("lines", NEWER.values(), ids=NEWER)
 @pytest.mark.parametrize("me", [(), ("--me", "Eva")], ids=["", "me"])
-def test_a_newer_export_adds_only_what_is_new(
-    tmp_path: Path, run: Run, lines: list[Line], me: tuple[str, ...]
-) -> None:
+def test_a_newer_export_adds_only_what_is_new(tmp_path, run, lines, me):
     assert imported(run, tmp_path / "a.txt", CHAT, *me)["imported"] == len(CHAT)
     before = listed(run)
     row = imported(run, tmp_path / "b.txt", lines, *me)
@@ -93,9 +85,7 @@ def test_a_newer_export_adds_only_what_is_new(
 
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("lines", NEWER.values(), ids=NEWER)
-def test_what_was_erased_stays_erased_when_a_newer_export_comes(
-    tmp_path: Path, run: Run, lines: list[Line]
-) -> None:
+def test_what_was_erased_stays_erased_when_a_newer_export_comes(tmp_path, run, lines):
     imported(run, tmp_path / "a.txt", CHAT, "--me", "Eva")
     run("erase", "--matching", "Gareth", "--yes")
     row = imported(run, tmp_path / "b.txt", lines, "--me", "Eva")
@@ -104,9 +94,7 @@ def test_what_was_erased_stays_erased_when_a_newer_export_comes(
 
 
 @pytest.mark.usefixtures("home")
-def test_an_export_of_another_zone_stays_erased_when_all_of_it_was(
-    tmp_path: Path, run: Run
-) -> None:
+def test_an_export_of_another_zone_stays_erased_when_all_of_it_was(tmp_path, run):
     more = [(f"2024-08-{day} 12:00", "Eva", f"Day {day}") for day in range(10, 20)]
     imported(run, tmp_path / "a.txt", [*CHAT, *more])
     run("erase", "--all", "--yes")
@@ -115,9 +103,7 @@ def test_an_export_of_another_zone_stays_erased_when_all_of_it_was(
 
 
 @pytest.mark.usefixtures("home")
-def test_news_of_an_export_from_another_zone_get_the_times_of_the_zone_before(
-    tmp_path: Path, run: Run
-) -> None:
+def test_news_of_an_export_from_another_zone_get_the_times_of_the_zone_before(tmp_path, run):
     imported(run, tmp_path / "a.txt", CHAT)
     row = imported(run, tmp_path / "b.txt", later([*CHAT, NEWS], 330))
     assert row["imported"] == 1 and "its times differ by +5.5 hours" in row["told"]
@@ -128,9 +114,7 @@ def test_news_of_an_export_from_another_zone_get_the_times_of_the_zone_before(
 
 
 @pytest.mark.usefixtures("home")
-def test_a_zone_with_another_summer_time_is_recognised_on_both_sides_of_it(
-    tmp_path: Path, run: Run
-) -> None:
+def test_a_zone_with_another_summer_time_is_recognised_on_both_sides_of_it(tmp_path, run):
     days = [(month, day) for month in range(1, 13) for day in (10, 20)]
     chat = [(f"2024-{m:02}-{d} 10:0{m % 7}", "Tom", f"Letter {m} {d}") for m, d in days]
     abroad = [later([line], 330 if 4 <= int(line[0][5:7]) < 11 else 270)[0] for line in chat]
@@ -139,9 +123,7 @@ def test_a_zone_with_another_summer_time_is_recognised_on_both_sides_of_it(
 
 
 @pytest.mark.usefixtures("home")
-def test_equal_messages_of_one_minute_are_all_stored_and_one_more_is_new(
-    tmp_path: Path, run: Run
-) -> None:
+def test_equal_messages_of_one_minute_are_all_stored_and_one_more_is_new(tmp_path, run):
     file = tmp_path / "a.txt"
     assert imported(run, file, CHAT)["imported"] == len(CHAT)
     row = imported(run, file, [*CHAT[:6], CHAT[5], *CHAT[6:]])
@@ -149,9 +131,7 @@ def test_equal_messages_of_one_minute_are_all_stored_and_one_more_is_new(
 
 
 @pytest.mark.usefixtures("home")
-def test_the_same_words_of_somebody_else_in_the_same_minute_of_another_chat_are_new(
-    tmp_path: Path, run: Run
-) -> None:
+def test_the_same_words_of_somebody_else_in_the_same_minute_of_another_chat_are_new(tmp_path, run):
     other = [
         ("2024-05-02 08:58", "Ruth", "Is there cake?"),
         ("2024-05-02 09:01", "Ruth", "ok"),
@@ -164,9 +144,7 @@ def test_the_same_words_of_somebody_else_in_the_same_minute_of_another_chat_are_
 
 
 @pytest.mark.usefixtures("home")
-def test_a_speaker_who_is_left_with_one_of_two_equal_messages_is_known(
-    tmp_path: Path, run: Run
-) -> None:
+def test_a_speaker_who_is_left_with_one_of_two_equal_messages_is_known(tmp_path, run):
     imported(run, tmp_path / "a.txt", CHAT)
     without_evas = [line for n, line in enumerate(CHAT) if n != 1]
     assert imported(run, tmp_path / "b.txt", without_evas)["imported"] == 0
@@ -176,9 +154,7 @@ def test_a_speaker_who_is_left_with_one_of_two_equal_messages_is_known(
 
 
 @pytest.mark.usefixtures("home")
-def test_an_import_without_me_is_mended_by_a_second_one_with_me_and_again(
-    tmp_path: Path, run: Run
-) -> None:
+def test_an_import_without_me_is_mended_by_a_second_one_with_me_and_again(tmp_path, run):
     file = tmp_path / "a.txt"
     imported(run, file, CHAT)
     row = imported(run, file, CHAT, "--me", "Eva")
@@ -195,7 +171,7 @@ def test_an_import_without_me_is_mended_by_a_second_one_with_me_and_again(
 
 
 @pytest.mark.usefixtures("home")
-def test_again_erases_no_turn_of_another_name(tmp_path: Path, run: Run) -> None:
+def test_again_erases_no_turn_of_another_name(tmp_path, run):
     group = [("2025-01-01 00:00", name, "Happy New Year!") for name in ("Anna", "Ben", "Carl")]
     imported(run, tmp_path / "a.txt", [*group, ("2025-01-01 00:20", "Tom", "To you too")])
     other = [("2025-01-01 00:00", "Tom", "Happy New Year!"), ("2025-01-01 00:10", "Cleo", "Thanks")]
@@ -206,7 +182,7 @@ def test_again_erases_no_turn_of_another_name(tmp_path: Path, run: Run) -> None:
 
 
 @pytest.mark.usefixtures("home")
-def test_again_erases_no_turn_of_a_former_name_of_yours(tmp_path: Path, run: Run) -> None:
+def test_again_erases_no_turn_of_a_former_name_of_yours(tmp_path, run):
     imported(run, tmp_path / "a.txt", CHAT)
     row = imported(run, tmp_path / "b.txt", renamed(CHAT), "--me", "Tom Lee", "--again")
     assert row["imported"] == 0 and "erased" not in row["told"]
@@ -215,7 +191,7 @@ def test_again_erases_no_turn_of_a_former_name_of_yours(tmp_path: Path, run: Run
 
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("text", [log(CHAT), "Tom: Hi\nEva: Hello\n"], ids=["dated", "undated"])
-def test_again_brings_back_what_was_erased(tmp_path: Path, run: Run, text: str) -> None:
+def test_again_brings_back_what_was_erased(tmp_path, run, text):
     file = tmp_path / "a.txt"
     file.write_text(text)
     count = text.count("\n")
@@ -230,7 +206,7 @@ def test_again_brings_back_what_was_erased(tmp_path: Path, run: Run, text: str) 
 
 
 @pytest.mark.usefixtures("home")
-def test_again_is_for_conversations(tmp_path: Path, run: Run) -> None:
+def test_again_is_for_conversations(tmp_path, run):
     file = tmp_path / "m.jsonl"
     file.write_text('{"memory": "I sail"}')
     assert "holds no conversation" in run("import", str(file), "--again", code=2).stderr
@@ -243,13 +219,13 @@ said_at = st.tuples(
 )
 
 
-def as_said(chat: Sequence[tuple[int, str, str]]) -> list[Said]:
+def as_said(chat):
     start = datetime(2024, 1, 20, 10)
     lines = sorted(chat, key=lambda line: line[0])
     return [Said("user", name, f"{start + timedelta(minutes=m)}", text) for m, name, text in lines]
 
 
-def stored(said: Sequence[Said], found: Sequence[Found]) -> list[Imported]:
+def stored(said, found):
     times = [datetime.fromisoformat(one.time or "").timestamp() // 60 for one in said]
     return [
         Imported(one.import_id, one.import_id, of.role, of.name, int(time), of.text)
@@ -259,9 +235,7 @@ def stored(said: Sequence[Said], found: Sequence[Found]) -> list[Imported]:
 
 
 @given(st.lists(said_at, max_size=12), st.data())
-def test_no_deletion_by_senders_doubles_a_message_or_brings_an_erased_one_back(
-    chat: list[tuple[int, str, str]], data: st.DataObject
-) -> None:
+def test_no_deletion_by_senders_doubles_a_message_or_brings_an_erased_one_back(chat, data):
     first = as_said(chat)
     turns = stored(first, recognised(first, [], lambda id: False))
     assert len({turn.import_id for turn in turns}) == len(first)
@@ -275,8 +249,8 @@ def test_no_deletion_by_senders_doubles_a_message_or_brings_an_erased_one_back(
 
 @given(st.lists(said_at, max_size=12), st.lists(said_at, max_size=12), st.data())
 def test_a_message_of_somebody_else_is_no_stored_one_and_erased_only_with_its_minute_and_words(
-    chat: list[tuple[int, str, str]], other: list[tuple[int, str, str]], data: st.DataObject
-) -> None:
+    chat, other, data
+):
     first = as_said(chat)
     turns = stored(first, recognised(first, [], lambda id: False))
     gone = [turn for turn in turns if data.draw(st.booleans())]
@@ -293,13 +267,13 @@ def test_a_message_of_somebody_else_is_no_stored_one_and_erased_only_with_its_mi
 
 
 @pytest.mark.usefixtures("home")
-def test_an_export_of_few_messages_is_known_after_one_was_deleted(tmp_path: Path, run: Run) -> None:
+def test_an_export_of_few_messages_is_known_after_one_was_deleted(tmp_path, run):
     imported(run, tmp_path / "a.txt", CHAT[:4])
     assert imported(run, tmp_path / "b.txt", CHAT[1:4])["imported"] == 0
 
 
 @pytest.mark.usefixtures("home")
-def test_what_was_erased_stays_erased_under_a_new_name(tmp_path: Path, run: Run) -> None:
+def test_what_was_erased_stays_erased_under_a_new_name(tmp_path, run):
     imported(run, tmp_path / "a.txt", CHAT, "--me", "Eva")
     run("erase", "--matching", "Tom", "--yes")
     row = imported(run, tmp_path / "b.txt", renamed(CHAT), "--me", "Eva")
@@ -310,9 +284,7 @@ def test_what_was_erased_stays_erased_under_a_new_name(tmp_path: Path, run: Run)
 
 
 @pytest.mark.usefixtures("home")
-def test_messages_sent_on_to_another_chat_move_no_times_and_are_stored(
-    tmp_path: Path, run: Run
-) -> None:
+def test_messages_sent_on_to_another_chat_move_no_times_and_are_stored(tmp_path, run):
     sent_on = [(time, "Eva", text) for time, _, text in later(CHAT, 180)]
     ben = [
         ("2024-05-02 12:30", "Ben", "Hi"),
@@ -325,8 +297,8 @@ def test_messages_sent_on_to_another_chat_move_no_times_and_are_stored(
 
 
 @pytest.mark.usefixtures("home")
-def test_one_of_a_files_conversations_gets_no_times_of_another(tmp_path: Path) -> None:
-    def said(lines: Sequence[Line], chat: int) -> list[Said]:
+def test_one_of_a_files_conversations_gets_no_times_of_another(tmp_path):
+    def said(lines, chat):
         return [Said("user", name, time, text, chat=chat) for time, name, text in lines]
 
     first = said(CHAT, 0)
@@ -336,9 +308,7 @@ def test_one_of_a_files_conversations_gets_no_times_of_another(tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("home")
-def test_a_stopped_import_goes_on_where_it_stopped_in_a_store_of_other_chats(
-    tmp_path: Path, run: Run
-) -> None:
+def test_a_stopped_import_goes_on_where_it_stopped_in_a_store_of_other_chats(tmp_path, run):
     lines = [*CHAT, *((f"2024-08-{d} 12:00", "Eva", f"Day {d}") for d in range(10, 30))]
     imported(run, tmp_path / "c.txt", [("2020-01-01 09:00", "Eva", "Hi"), NEWS], "--me", "Eva")
     for count, new in ((2, 2), (9, 7), (len(lines), len(lines) - 9)):
@@ -347,12 +317,12 @@ def test_a_stopped_import_goes_on_where_it_stopped_in_a_store_of_other_chats(
 
 
 def test_the_ids_of_equal_messages_of_one_minute_are_made_once_each(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     made = 0
     make = reimport._import_id
 
-    def counted(key: reimport.Key, place: int) -> str:
+    def counted(key, place):
         nonlocal made
         made += 1
         return make(key, place)

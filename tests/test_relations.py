@@ -1,7 +1,5 @@
 """What a fact says of people and things, as the fitted reader tells it."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -11,7 +9,6 @@ from storekit import encoder
 
 from edgemem import graph as reader
 from edgemem.graph import triples as read
-from edgemem.store import NewRelation
 
 SAID = {
     "Ana's brother Bartek moved to Bergen.": {
@@ -60,29 +57,29 @@ NOT_SAID = (
 )
 
 
-def triples(fact: str) -> list[NewRelation]:
+def triples(fact):
     return read(fact, encoder())
 
 
-def said(fact: str) -> set[str]:
+def said(fact):
     return {f"{t.source.name} {t.label} {t.target.name}" for t in triples(fact)}
 
 
 @pytest.mark.parametrize("fact", SAID)
-def test_a_fact_gives_the_relations_that_it_says(fact: str) -> None:
+def test_a_fact_gives_the_relations_that_it_says(fact):
     assert said(fact) >= SAID[fact]
 
 
 @pytest.mark.parametrize("fact", NOT_SAID)
-def test_what_is_denied_wished_or_over_says_nothing(fact: str) -> None:
+def test_what_is_denied_wished_or_over_says_nothing(fact):
     assert said(fact) == set()
 
 
-def test_what_cannot_be_stood_is_disliked() -> None:
+def test_what_cannot_be_stood_is_disliked():
     assert said("User can't stand coriander.") == {"User dislikes coriander"}
 
 
-def test_a_name_that_stands_for_another_is_its_alias() -> None:
+def test_a_name_that_stands_for_another_is_its_alias():
     (sister,) = triples("User's sister Katarzyna, also known as Kasia, called.")
     assert sister.target.aliases == ("Kasia",)
 
@@ -94,7 +91,7 @@ WORDS = (
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=14).map(" ".join) | st.text(max_size=80))
-def test_a_triple_says_nothing_that_its_fact_does_not(fact: str) -> None:
+def test_a_triple_says_nothing_that_its_fact_does_not(fact):
     whole = " ".join(fact.split())
     for triple in triples(fact):
         assert triple.source.name.casefold() != triple.target.name.casefold()
@@ -113,12 +110,10 @@ def test_a_triple_says_nothing_that_its_fact_does_not(fact: str) -> None:
         ("User is a member of the Bergen Choir.", "2026-05-08"),
     ],
 )
-def test_a_state_begins_when_it_was_told_unless_the_fact_says_that_it_began_before(
-    fact: str, day: str
-) -> None:
+def test_a_state_begins_when_it_was_told_unless_the_fact_says_that_it_began_before(fact, day):
     found = reader.relations(encoder(), fact, "2027-06-12T00:00Z", told_at="2026-05-08T00:00Z")
     assert (found[0].valid_from or "")[:10] == day
 
 
-def test_without_an_encoder_nothing_is_read() -> None:
+def test_without_an_encoder_nothing_is_read():
     assert (reader.version(None), reader.relations(None, "User lives in Oslo.", "")) == (0, [])

@@ -82,7 +82,7 @@ def test_parts_are_joined_with_each_head_once():
 
 
 @given(st.text(alphabet=st.sampled_from("ab1.-*#|:\n `>[]()<\\ é"), max_size=200))
-def test_any_text_has_parts_without_an_error(text: str):
+def test_any_text_has_parts_without_an_error(text):
     assert all(part.text for part in parts(text))
     joined(parts(text))
 
@@ -106,5 +106,5 @@ def test_any_text_has_parts_without_an_error(text: str):
         ("Do you remember the show with only the last season?", None),
     ],
 )
-def test_a_question_may_ask_for_an_item_by_its_place(question: str, place: int | None):
+def test_a_question_may_ask_for_an_item_by_its_place(question, place):
     assert place_asked(question) == place

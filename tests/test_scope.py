@@ -1,15 +1,11 @@
 """Whose memories: a user, agent or run that is named is kept to, also where an ID is given."""
 
-from __future__ import annotations
-
 import asyncio
 import json
-from pathlib import Path
 from typing import Any
 
 import click
 import pytest
-from clikit import Run
 from fake_engine import FakeEngine
 
 from edgemem.cli import cli
@@ -23,14 +19,14 @@ SECRET = "Tom's party is at the Lamplighter."
 
 
 @pytest.fixture
-def toms(home: Path) -> str:
+def toms(home):
     """The id of a memory of Tom's, in a store that Maya uses too."""
     with Memory(home / "memory.db") as memory:
         memory.add("Maya plays chess.", user_id="maya", infer=False)
         return memory.add(SECRET, user_id="tom", run_id="r1", infer=False)[0].id
 
 
-def texts(home: Path, user: str) -> list[str]:
+def texts(home, user):
     with Memory(home / "memory.db") as memory:
         return [item.memory for item in memory.get_all(user_id=user)]
 
@@ -48,9 +44,7 @@ BY_ID = {
 
 @pytest.mark.parametrize("named", [("--user-id", "maya"), ("--agent-id", "bot"), ("--run-id", "r")])
 @pytest.mark.parametrize("command", BY_ID)
-def test_an_id_of_somebody_else_is_as_unknown_to_a_command(
-    run: Run, home: Path, toms: str, command: str, named: tuple[str, str]
-) -> None:
+def test_an_id_of_somebody_else_is_as_unknown_to_a_command(run, home, toms, command, named):
     args = [toms if arg == "ID" else arg for arg in BY_ID[command]]
     refused = run(*args, *named, code=1)
     whose = f"{named[0][2:].replace('-', '_')} {named[1]!r}"
@@ -64,20 +58,16 @@ def test_an_id_of_somebody_else_is_as_unknown_to_a_command(
 
 @pytest.mark.parametrize("named", [(), ("--user-id", "tom"), ("--run-id", "r1")])
 @pytest.mark.parametrize("command", BY_ID)
-def test_an_id_is_found_whoevers_it_is_or_by_its_owner(
-    run: Run, toms: str, command: str, named: tuple[str, ...]
-) -> None:
+def test_an_id_is_found_whoevers_it_is_or_by_its_owner(run, toms, command, named):
     run(*[toms if arg == "ID" else arg for arg in BY_ID[command]], *named)
 
 
-def test_a_user_beside_an_id_is_not_marked_whole(run: Run, toms: str) -> None:
+def test_a_user_beside_an_id_is_not_marked_whole(run, toms):
     listed = run("cloud", "never-send", "--memory", toms, "--user-id", "tom").stdout
     assert listed.count("\n") == 1 and SECRET in listed
 
 
-def test_the_marks_of_somebody_else_are_not_listed_beside_ids(
-    run: Run, home: Path, toms: str
-) -> None:
+def test_the_marks_of_somebody_else_are_not_listed_beside_ids(run, home, toms):
     (mine,) = run("list", "--user-id", "maya").stdout.split("\t")[:1]
     run("cloud", "never-send", "--memory", toms)
     run("cloud", "never-send", "--user-id", "tom", "--run-id", "clinic")
@@ -87,28 +77,28 @@ def test_the_marks_of_somebody_else_are_not_listed_beside_ids(
 
 
 @pytest.mark.parametrize("beside", [("--remove", "1"), ("--pattern", "x")])
-def test_a_mark_of_all_users_takes_no_user(run: Run, toms: str, beside: tuple[str, str]) -> None:
+def test_a_mark_of_all_users_takes_no_user(run, toms, beside):
     run("cloud", "never-send", "--user-id", "tom")
     said = run("cloud", "never-send", *beside, "--user-id", "maya", code=2).stderr
     assert "give them without --user-id" in said
     assert run("cloud", "never-send").stdout == "1\ttom\n"
 
 
-def test_one_id_of_somebody_else_keeps_all_in_place(run: Run, home: Path, toms: str) -> None:
+def test_one_id_of_somebody_else_keeps_all_in_place(run, home, toms):
     (mine,) = run("list", "--user-id", "maya").stdout.split("\t")[:1]
     for command in (("delete",), ("erase", "-y")):
         run(*command, mine, toms, "--user-id", "maya", code=1)
     assert (texts(home, "maya"), texts(home, "tom")) == (["Maya plays chess."], [SECRET])
 
 
-def test_a_deleted_memory_of_somebody_else_is_not_told_to_be_one(run: Run, toms: str) -> None:
+def test_a_deleted_memory_of_somebody_else_is_not_told_to_be_one(run, toms):
     run("delete", toms)
     assert "was deleted" in run("get", toms, "--user-id", "tom", code=1).stderr
     assert "deleted" not in run("get", toms, "--user-id", "maya", code=1).stderr
     run("history", toms, "--user-id", "tom")
 
 
-def test_erase_all_tells_of_turns_that_no_memory_cites(run: Run, home: Path) -> None:
+def test_erase_all_tells_of_turns_that_no_memory_cites(run, home):
     with Memory(home / "memory.db") as memory:
         asked = {"role": "user", "content": "Where is the key?", "recalled": True}
         memory.add([asked, {**asked, "content": "And now?"}], user_id="default", infer=False)
@@ -154,7 +144,7 @@ TOOLS: dict[str, dict[str, Any]] = {
 }
 
 
-def that_take_a_user(group: click.Group, before: str = "") -> set[str]:
+def that_take_a_user(group, before=""):
     found: set[str] = set()
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
@@ -164,20 +154,18 @@ def that_take_a_user(group: click.Group, before: str = "") -> set[str]:
     return found
 
 
-def of_tom(home: Path) -> list[dict[str, Any]]:
+def of_tom(home):
     with Store.open(home / "memory.db") as store:
         return [row for row in store.export_rows() if row.get("user_id") == "tom"]
 
 
-def test_the_table_has_every_command_that_takes_a_user() -> None:
+def test_the_table_has_every_command_that_takes_a_user():
     assert {name.partition(" --")[0] for name in CALLS} == that_take_a_user(cli)
 
 
 @pytest.mark.parametrize("user", ["maya", "tom"])
 @pytest.mark.parametrize("command", CALLS)
-def test_a_command_reaches_its_users_memories_alone(
-    run: Run, home: Path, toms: str, stand_in: Any, command: str, user: str
-) -> None:
+def test_a_command_reaches_its_users_memories_alone(run, home, toms, stand_in, command, user):
     stand_in(FakeEngine())
     if command.startswith("cloud"):
         set_value("cloud.base_url", "http://127.0.0.1:9/v1")
@@ -198,13 +186,13 @@ def test_a_command_reaches_its_users_memories_alone(
         assert "at the Lamplighter" in told or of_tom(home) != before
 
 
-def test_a_tool_reaches_its_users_memories_alone(home: Path, toms: str) -> None:
+def test_a_tool_reaches_its_users_memories_alone(home, toms):
     pytest.importorskip("mcp", reason="needs the extra mcp")
     from mcp import Client
 
     from edgemem.server.mcp import mcp_server
 
-    async def walk(memory: Memory) -> str:
+    async def walk(memory):
         async with Client(mcp_server(memory, user_id="maya")) as client:
             assert {tool.name for tool in (await client.list_tools()).tools} == TOOLS.keys()
             asked = json.loads(json.dumps(TOOLS).replace('"ID"', f'"{toms}"'))

@@ -1,31 +1,27 @@
 """A search of a store: what it finds, what it leaves out, and what it says of a score."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from memorykit import BagOfWords, quick
 from storekit import ADA, DIM, FAR_AHEAD, LONG_AGO, T0, add, memory, turn, unit
 
-from edgemem import Memory
 from edgemem.errors import DimensionMismatch, ModelError
 from edgemem.results import Query, Scope
 from edgemem.retrieval.lexical import Postings
-from edgemem.retrieval.search import FEATURES, KEPT_VISIBLE, Scored, SearchIndex, find, refresh
-from edgemem.store import Store
+from edgemem.retrieval.search import FEATURES, KEPT_VISIBLE, SearchIndex, find, refresh
 from edgemem.store.filters import compile_filters
 
 BOB = Scope(user_id="bob")
 E = np.eye(DIM, dtype=np.float32)
 
 
-def ask(store: Store, query: str, vector: np.ndarray = E[0], **more: object) -> list[Scored]:
+def ask(store, query, vector=E[0], **more):
     explain = bool(more.pop("explain", False))
-    asked = Query(query, **more)  # type: ignore[arg-type]
+    asked = Query(query, **more)
     return find(store, SearchIndex(DIM), asked, vector, explain=explain)[0]
 
 
-def rowids(found: list[Scored]) -> list[int]:
+def rowids(found):
     return [hit.rowid for hit in found]
 
 
@@ -98,7 +94,7 @@ def test_a_memory_that_matches_a_filter_is_found_among_many_nearer_ones(store):
 # A turn and its facts
 
 
-def conversation(store: Store, n: int, facts: int = 2) -> list[list[int]]:
+def conversation(store, n, facts=2):
     """Turns that say the same, each with facts of it: memories of each, the turn's own first."""
     made = []
     for i in range(n):
@@ -150,7 +146,7 @@ def test_a_search_while_the_store_is_reindexed_answers_with_no_other_models_vect
     class Asked(BagOfWords):
         act = None
 
-        def embed_query(self, text: str) -> np.ndarray:
+        def embed_query(self, text):
             act, self.act = self.act, None
             if act is not None:
                 act()
@@ -169,7 +165,7 @@ def test_a_search_while_the_store_is_reindexed_answers_with_no_other_models_vect
 
 def test_an_embedder_that_gives_no_numbers_is_named(tmp_path):
     class Broken(BagOfWords):
-        def embed_query(self, text: str) -> np.ndarray:
+        def embed_query(self, text):
             return np.full(self.dim, np.nan, np.float32)
 
     with quick(embedder=Broken()) as opened:
@@ -222,24 +218,23 @@ def opened():
         yield memory
 
 
-def test_what_a_person_said_is_asked_for_by_name(opened: Memory):
+def test_what_a_person_said_is_asked_for_by_name(opened):
     said = [{"role": "user", "name": n, "content": "I like tea."} for n in ("Ana", "Bea")]
     opened.add(said, infer=False)
     (first, second) = opened.search("What does Bea like?", explain=True)
-    assert first.parts is not None and second.parts is not None
     assert first.parts["speaker"] > 0 > second.parts["speaker"]
     found = opened.search("What does she like?", explain=True)
     assert all(hit.parts is not None and hit.parts["speaker"] == 0 for hit in found)
 
 
-def test_a_query_by_day_finds_what_was_said_then(opened: Memory):
+def test_a_query_by_day_finds_what_was_said_then(opened):
     for day in range(1, 9):
         opened.add("We met.", timestamp=f"2024-05-0{day}T10:00:00Z", infer=False)
     (first, *_) = opened.search("Who met on 7 May 2024?")
     assert first.valid_from is not None and first.valid_from.startswith("2024-05-07")
 
 
-def test_a_long_text_is_found_by_its_end(opened: Memory):
+def test_a_long_text_is_found_by_its_end(opened):
     """Its vectors are several, and the best one counts."""
     opened.add(["short of it", " ".join(["plain words here"] * 300) + " cello"], infer=False)
     assert len(BagOfWords().embed_chunks(["plain words here " * 300])[0]) > 1

@@ -1,7 +1,5 @@
 """`edgemem serve`: the token, what it listens on, and that it ends well."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os
@@ -16,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clikit import Run
 from fake_engine import FakeEngine
 from memorykit import quick
 
@@ -34,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("empty_home")
 # -- the token -----------------------------------------------------------------------------------
 
 
-def test_the_token_is_made_once_and_is_its_owners_alone() -> None:
+def test_the_token_is_made_once_and_is_its_owners_alone():
     token, made = load_token()
     assert made and len(token) >= 32 and token_file().stat().st_mode & 0o777 == 0o600
     assert load_token() == (token, False)
@@ -50,29 +47,27 @@ def test_the_token_is_made_once_and_is_its_owners_alone() -> None:
         ("a-token-of-the-tests", 0o640, r"may be read by others \(mode 640\); delete it"),
     ],
 )  # fmt: skip
-def test_a_file_without_a_token_or_that_others_may_read_is_refused(
-    text: str, mode: int, message: str
-) -> None:
+def test_a_file_without_a_token_or_that_others_may_read_is_refused(text, mode, message):
     token_file().write_text(text, encoding="utf-8")
     token_file().chmod(mode)
     with pytest.raises(ConfigError, match=message):
         load_token()
 
 
-def test_a_folder_that_cannot_be_written_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_written_is_told(monkeypatch):
     monkeypatch.setenv("EDGEMEM_HOME", "/proc/none")
     with pytest.raises(ConfigError, match="set EDGEMEM_HOME"):
         load_token()
 
 
-def test_show_token_prints_it_alone(run: Run) -> None:
+def test_show_token_prints_it_alone(run):
     shown = run("serve", "--show-token").stdout
     assert shown == f"{token_file().read_text().strip()}\n"
     assert run("serve", "--show-token").stdout == shown
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def started(monkeypatch):
     """What `serve` was asked for, each time that the command has started it."""
     found: list[dict[str, Any]] = []
     monkeypatch.setattr(output, "open_memory", lambda *_, **__: quick(engine=FakeEngine()))
@@ -80,9 +75,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return found
 
 
-def test_at_a_terminal_the_token_is_shown_at_the_first_start_alone(
-    run: Run, monkeypatch: pytest.MonkeyPatch, started: list[dict[str, Any]]
-) -> None:
+def test_at_a_terminal_the_token_is_shown_at_the_first_start_alone(run, monkeypatch, started):
     monkeypatch.setattr(output, "stderr_is_terminal", lambda: True)
     first = run("serve", "--queue", "3", "--allow-host", "memory.lan", "--allow-reset")
     token = token_file().read_text().strip()
@@ -95,9 +88,9 @@ def test_at_a_terminal_the_token_is_shown_at_the_first_start_alone(
 
 
 def test_the_address_with_the_token_is_told_at_a_terminal_alone(
-    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-    started: list[dict[str, Any]],
-) -> None:  # fmt: skip
+    run, monkeypatch, capsys,
+    started,
+):  # fmt: skip
     url = "http://127.0.0.1:8765"
     run("serve")
     token = token_file().read_text().strip()
@@ -110,9 +103,7 @@ def test_the_address_with_the_token_is_told_at_a_terminal_alone(
     assert f"{url}/#token={token}" in shown.err and shown.out == ""
 
 
-def test_what_the_page_erases_leaves_the_chats_prompt_too(
-    run: Run, started: list[dict[str, Any]]
-) -> None:
+def test_what_the_page_erases_leaves_the_chats_prompt_too(run, started):
     remember_typed("My password is xyzzy.")
     remember_typed("Hello.")
     run("serve")
@@ -120,7 +111,7 @@ def test_what_the_page_erases_leaves_the_chats_prompt_too(
     assert history_file().read_text() == "Hello.\n"
 
 
-def test_an_application_of_ones_own_takes_the_same_token() -> None:
+def test_an_application_of_ones_own_takes_the_same_token():
     with quick(engine=FakeEngine()) as memory:
         made = app(memory)
         assert load_token()[1] is False
@@ -135,9 +126,7 @@ def test_an_application_of_ones_own_takes_the_same_token() -> None:
     [("0.0.0.0", False), ("::", False), ("192.168.0.7", False), ("memory.lan", False),
      ("127.0.0.1", True), ("::1", True), ("localhost", True)],
 )  # fmt: skip
-def test_beyond_loopback_wants_tls_or_a_clear_word_and_half_of_tls_is_refused(
-    host: str, safe: bool
-) -> None:
+def test_beyond_loopback_wants_tls_or_a_clear_word_and_half_of_tls_is_refused(host, safe):
     wanted = nullcontext() if safe else pytest.raises(ConfigError, match="--tls-key, or --insecure")
     with wanted:
         require_safe(host, None, None, insecure=False)
@@ -147,12 +136,12 @@ def test_beyond_loopback_wants_tls_or_a_clear_word_and_half_of_tls_is_refused(
         require_safe(host, "cert.pem", None, insecure=True)
 
 
-def test_the_command_refuses_before_it_loads_a_model(run: Run) -> None:
+def test_the_command_refuses_before_it_loads_a_model(run):
     refused = run("serve", "--host", "0.0.0.0", code=2)
     assert refused.stdout == "" and "--insecure" in refused.stderr
 
 
-def test_a_taken_port_and_a_bad_certificate_are_one_error(tmp_path: Path) -> None:
+def test_a_taken_port_and_a_bad_certificate_are_one_error(tmp_path):
     with quick() as memory, socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}.*in use"):
@@ -168,9 +157,7 @@ def test_a_taken_port_and_a_bad_certificate_are_one_error(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("command", ["serve", "mcp"])
-def test_a_missing_extra_is_told_with_the_line_that_installs_it(
-    run: Run, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
+def test_a_missing_extra_is_told_with_the_line_that_installs_it(run, monkeypatch, command):
     monkeypatch.setattr(config, "find_spec", lambda name: None)
     told = run(command, code=1).stderr
     assert f'pip install "edgemem-runtime[{command}]"' in told
@@ -182,7 +169,7 @@ def test_a_missing_extra_is_told_with_the_line_that_installs_it(
 class Command:
     """`edgemem serve` as a process of its own, with the bundled models."""
 
-    def __init__(self, home: Path, *options: str) -> None:
+    def __init__(self, home, *options):
         self.process = subprocess.Popen(
             [sys.executable, "-m", "edgemem", "serve", "--port", "0", *options],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -190,7 +177,6 @@ class Command:
                  "PYTHONPATH": str(Path(__file__).parents[1])},
         )  # fmt: skip
         self.told = ""
-        assert self.process.stderr is not None
         while "Listening on" not in self.told:
             line = self.process.stderr.readline()
             assert line, self.told
@@ -198,13 +184,13 @@ class Command:
         self.port = int(re.findall(r"Listening on https?://[^:]+:(\d+)", self.told)[0])
         self.token = (home / "server_token").read_text().strip()
 
-    def call(self, connection: Any, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+    def call(self, connection, method, path, body=None):
         headers = {"Authorization": f"Bearer {self.token}"}
         connection.request(method, path, None if body is None else json.dumps(body), headers)
         response = connection.getresponse()
         return response.status, response.read().decode()
 
-    def end(self, kind: int) -> tuple[int, str, str]:
+    def end(self, kind):
         self.process.send_signal(kind)
         out, err = self.process.communicate(timeout=60)
         return self.process.returncode, out, err
@@ -212,7 +198,7 @@ class Command:
 
 @pytest.mark.models
 @pytest.mark.slow
-def test_it_serves_over_tls_and_ends_with_a_signal_having_lost_nothing(tmp_path: Path) -> None:
+def test_it_serves_over_tls_and_ends_with_a_signal_having_lost_nothing(tmp_path):
     cert, key = certificate(tmp_path)
     command = Command(tmp_path, "--tls-cert", str(cert), "--tls-key", str(key))
     assert command.token not in command.told  # stderr is no terminal
@@ -234,7 +220,7 @@ def test_it_serves_over_tls_and_ends_with_a_signal_having_lost_nothing(tmp_path:
     assert again.end(signal.SIGINT)[0] == 0
 
 
-def certificate(folder: Path) -> tuple[Path, Path]:
+def certificate(folder):
     """A certificate for localhost, signed by itself, and its key."""
     cert, key = folder / "cert.pem", folder / "key.pem"
     subprocess.run(

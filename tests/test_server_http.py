@@ -1,24 +1,20 @@
 """The server under raw HTTP: what is refused, and clients that are slow, gone or many."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fake_engine import FakeEngine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memorykit import quick, texts
-from serverkit import HI, TOKEN, Running, answer_of, running, slowly, until
+from serverkit import HI, TOKEN, answer_of, running, slowly, until
 from starlette.routing import Route
 
 from edgemem.errors import InputError
@@ -30,7 +26,7 @@ CHAT = "/v1/chat/completions"
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
+def server():
     limits = Limits(body_bytes=2000)
     with (
         quick(engine=FakeEngine()) as memory,
@@ -42,7 +38,7 @@ def server() -> Iterator[Running]:
 # -- who may call --------------------------------------------------------------------------------
 
 
-def test_only_health_is_told_without_the_token(server: Running) -> None:
+def test_only_health_is_told_without_the_token(server):
     assert server.call("GET", "/healthz", token=None)[::2] == (200, {"status": "ok"})
     for method, path in (
         ("GET", "/metrics"), ("GET", "/v1/models"), ("POST", CHAT), ("GET", "/memories?user_id=a"),
@@ -54,7 +50,7 @@ def test_only_health_is_told_without_the_token(server: Running) -> None:
             assert (status, headers["www-authenticate"]) == (401, "Bearer"), path
 
 
-def test_the_token_is_not_taken_twice_nor_under_another_scheme(server: Running) -> None:
+def test_the_token_is_not_taken_twice_nor_under_another_scheme(server):
     assert server.call("GET", "/metrics", token=None, Authorization=f"Basic {TOKEN}")[0] == 401
     assert server.call("GET", "/metrics", token=None, Authorization=f"bearer {TOKEN}")[0] == 200
     assert answer_of(server.send("GET /metrics", f"Authorization: Bearer {TOKEN}"))[0] == 401
@@ -68,15 +64,13 @@ def test_the_token_is_not_taken_twice_nor_under_another_scheme(server: Running) 
         ("localhost:1", 200), ("[::1]:9", 200), ("127.0.0.1", 200),
     ],
 )  # fmt: skip
-def test_a_page_that_names_this_machine_its_own_way_is_refused(
-    server: Running, host: str, status: int
-) -> None:
+def test_a_page_that_names_this_machine_its_own_way_is_refused(server, host, status):
     """DNS rebinding; also what needs no token does not tell it that we are here."""
     for path in ("/healthz", "/", "/inspect/overview"):
         assert answer_of(server.send(f"GET {path}", host=host))[0] == status
 
 
-def test_beyond_loopback_any_address_may_be_called_but_no_name() -> None:
+def test_beyond_loopback_any_address_may_be_called_but_no_name():
     called = ("192.168.0.7:8765", "[fe80::1]:8765", "evil.example:8765")
     assert [host_allowed(host, (), anywhere=True) for host in called] == [True, True, False]
     hosts = ("127.8.8.8", "::1", "LOCALHOST", "0.0.0.0", "x")
@@ -84,12 +78,12 @@ def test_beyond_loopback_any_address_may_be_called_but_no_name() -> None:
 
 
 @given(st.text())
-def test_no_host_header_breaks_the_check(header: str) -> None:
+def test_no_host_header_breaks_the_check(header):
     if host_allowed(header, (), anywhere=False):
         assert any(name in header.lower() for name in ("localhost", "127.", "::1", "::ffff:", "0:"))
 
 
-def test_no_other_page_may_read_an_answer(server: Running) -> None:
+def test_no_other_page_may_read_an_answer(server):
     for origin in ("https://evil.example", "null", "http://127.0.0.1:1", "http://localhost"):
         status, headers, _ = server.call("GET", "/healthz", Origin=origin)
         assert status == 403
@@ -98,7 +92,7 @@ def test_no_other_page_may_read_an_answer(server: Running) -> None:
     assert server.call("GET", "/healthz", Origin=own)[0] == 200
 
 
-def test_the_callers_memory_stays_open() -> None:
+def test_the_callers_memory_stays_open():
     with quick() as memory:
         with running(memory) as server:
             assert server.call("GET", "/healthz")[0] == 200
@@ -116,7 +110,7 @@ def test_the_callers_memory_stays_open() -> None:
         (b"null", "is NoneType"),
     ],
 )  # fmt: skip
-def test_bad_json_is_refused_in_words(server: Running, body: bytes, message: str) -> None:
+def test_bad_json_is_refused_in_words(server, body, message):
     status, _, told = server.call("POST", CHAT, body)
     assert status == 400 and message in told["error"]["message"]
     status, _, told = server.call("POST", "/search", body)
@@ -136,7 +130,7 @@ FIELDS = st.sampled_from(
 
 @settings(max_examples=60)
 @given(st.dictionaries(FIELDS, JSON))
-def test_no_body_of_a_chat_makes_the_server_fail(server: Running, body: dict[str, Any]) -> None:
+def test_no_body_of_a_chat_makes_the_server_fail(server, body):
     data = json.dumps({**HI, **body}).encode()
     if len(data) < 2000:
         assert server.call("POST", CHAT, data)[0] in (200, 400, 404)
@@ -149,12 +143,12 @@ def test_no_body_of_a_chat_makes_the_server_fail(server: Running, body: dict[str
         ("Transfer-Encoding: chunked", b"800\r\n" + b"x" * 0x800 + b"\r\n"),  # how large, unsaid
     ],
 )
-def test_a_body_that_is_too_large_is_refused(server: Running, header: str, body: bytes) -> None:
+def test_a_body_that_is_too_large_is_refused(server, header, body):
     status, told = answer_of(server.send("POST /search", header, body=body))
     assert status == 413 and "larger than 2,000 bytes" in told
 
 
-def test_a_head_that_never_comes_is_not_waited_for() -> None:
+def test_a_head_that_never_comes_is_not_waited_for():
     with quick() as memory, running(memory, limits=Limits(receive_s=0.3)) as server:
         for sent in (b"", b"GET /healthz HTTP/1.1\r\nHost: loc"):
             with socket.create_connection(("127.0.0.1", server.port), timeout=30) as silent:
@@ -169,7 +163,7 @@ def test_a_head_that_never_comes_is_not_waited_for() -> None:
             assert kept.recv(9) == b""
 
 
-def test_connections_beyond_the_limit_are_told_so_and_later_ones_are_answered() -> None:
+def test_connections_beyond_the_limit_are_told_so_and_later_ones_are_answered():
     with quick() as memory, running(memory, limits=Limits(connections=3)) as server:
         address = ("127.0.0.1", server.port)
         held = [socket.create_connection(address, timeout=30) for _ in range(3)]
@@ -183,20 +177,20 @@ def test_connections_beyond_the_limit_are_told_so_and_later_ones_are_answered() 
         assert server.call("GET", "/healthz")[0] == 200
 
 
-def test_a_body_that_never_comes_is_not_waited_for() -> None:
+def test_a_body_that_never_comes_is_not_waited_for():
     with quick() as memory, running(memory, limits=Limits(receive_s=0.1)) as server:
         connection = server.send("POST /search", "Content-Length: 10", body=b"{")
         assert answer_of(connection)[0] == 408
 
 
-def test_what_is_not_offered_is_told_in_the_shape_of_its_neighbours(server: Running) -> None:
+def test_what_is_not_offered_is_told_in_the_shape_of_its_neighbours(server):
     assert "error" in server.call("GET", "/v1/no")[2]
     assert server.call("GET", "/no")[2]["detail"].startswith("GET /no is not offered")
     status, headers, _ = server.call("DELETE", "/search")
     assert (status, headers["allow"]) == (405, "POST")
 
 
-def test_the_readme_lists_the_routes() -> None:
+def test_the_readme_lists_the_routes():
     readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ((?:GET|POST)[A-Z, ]*) \| (.*?) \|", readme, re.M)
     listed = {
@@ -215,7 +209,7 @@ def test_the_readme_lists_the_routes() -> None:
     assert listed == served
 
 
-def test_a_fault_of_ours_tells_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_ours_tells_no_text(monkeypatch):
     with quick() as memory, running(memory) as server:
         monkeypatch.setattr(memory, "search", lambda *_a, **_k: 1 / 0)
         status, _, told = server.call("POST", "/search", {"query": "x", "user_id": "a"})
@@ -223,7 +217,7 @@ def test_a_fault_of_ours_tells_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
         assert 'route="/search",status="500"} 1' in server.call("GET", "/metrics")[2]
 
 
-def test_limits_are_numbers_above_zero() -> None:
+def test_limits_are_numbers_above_zero():
     with pytest.raises(InputError, match="limit queue is 0; it must be above 0"):
         Limits(queue=0)
 
@@ -231,7 +225,7 @@ def test_limits_are_numbers_above_zero() -> None:
 # -- clients that are slow, gone, or many --------------------------------------------------------
 
 
-def test_a_client_that_hangs_up_ends_the_answer_and_the_next_is_answered() -> None:
+def test_a_client_that_hangs_up_ends_the_answer_and_the_next_is_answered():
     with slowly() as (server, slow, _):
         for stream in (True, False):
             before = slow.given
@@ -243,7 +237,7 @@ def test_a_client_that_hangs_up_ends_the_answer_and_the_next_is_answered() -> No
         assert server.call("POST", CHAT, HI)[0] == 200
 
 
-def test_with_memory_what_was_said_and_begun_is_kept_when_the_client_hangs_up() -> None:
+def test_with_memory_what_was_said_and_begun_is_kept_when_the_client_hangs_up():
     with slowly() as (server, slow, memory):
         said = [{"role": "user", "content": "I moved to Oslo."}]
         body = {**HI, "messages": said, "user": "ana", "stream": True}
@@ -254,7 +248,7 @@ def test_with_memory_what_was_said_and_begun_is_kept_when_the_client_hangs_up() 
         assert texts(memory.get_all(user_id="ana")) == ["I moved to Oslo."]
 
 
-def test_a_client_that_hangs_up_in_the_queue_leaves_it() -> None:
+def test_a_client_that_hangs_up_in_the_queue_leaves_it():
     with slowly() as (server, slow, memory), server.begin(CHAT, HI):
         until(lambda: slow.given)
         with server.begin(CHAT, {**HI, "user": "ana"}):
@@ -264,7 +258,7 @@ def test_a_client_that_hangs_up_in_the_queue_leaves_it() -> None:
         assert memory.store.counts()["turns"] == 0  # it was never told 200
 
 
-def test_a_client_that_does_not_read_stops_nobody_and_is_dropped() -> None:
+def test_a_client_that_does_not_read_stops_nobody_and_is_dropped():
     more_than_sockets_take = {"piece": "x" * 200_000, "most": 100}
     with (
         slowly(Limits(send_s=0.3), **more_than_sockets_take) as (server, big, _),
@@ -277,7 +271,7 @@ def test_a_client_that_does_not_read_stops_nobody_and_is_dropped() -> None:
 
 
 @contextmanager
-def unread(server: Running) -> Iterator[None]:
+def unread(server):
     """A client without the token that asks for more than sockets take, and reads nothing."""
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -288,7 +282,7 @@ def unread(server: Running) -> Iterator[None]:
         yield
 
 
-def test_a_client_without_the_token_that_does_not_read_locks_nobody_out_and_is_dropped() -> None:
+def test_a_client_without_the_token_that_does_not_read_locks_nobody_out_and_is_dropped():
     limits = Limits(in_flight=1, send_s=0.5)
     with quick() as memory, running(memory, limits=limits) as server, unread(server):
         assert "requests_in_flight 1\n" in server.call("GET", "/metrics")[2]  # its own
@@ -296,8 +290,8 @@ def test_a_client_without_the_token_that_does_not_read_locks_nobody_out_and_is_d
 
 
 def test_stopping_does_not_wait_for_a_client_that_does_not_read(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    caplog,
+):
     with (
         quick() as memory,
         ExitStack() as clients,
@@ -309,8 +303,8 @@ def test_stopping_does_not_wait_for_a_client_that_does_not_read(
 
 
 def test_a_client_that_hangs_up_in_its_body_is_no_fault_of_ours(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    caplog,
+):
     with quick() as memory, running(memory) as server:
         server.send("POST /search", "Content-Length: 500", body=b'{"query": "').close()
         counted = 'route="/search",status="499"} 1'
@@ -318,7 +312,7 @@ def test_a_client_that_hangs_up_in_its_body_is_no_fault_of_ours(
     assert not caplog.records
 
 
-def test_searching_does_not_wait_for_an_answer() -> None:
+def test_searching_does_not_wait_for_an_answer():
     with slowly() as (server, slow, memory), server.begin(CHAT, HI):
         memory.add("I live in Oslo.", user_id="ana", infer=False)
         until(lambda: slow.given)
@@ -331,7 +325,7 @@ def test_searching_does_not_wait_for_an_answer() -> None:
         slow.free.set()
 
 
-def test_too_many_requests_at_a_time_are_refused() -> None:
+def test_too_many_requests_at_a_time_are_refused():
     with slowly(Limits(in_flight=1)) as (server, slow, _), server.begin(CHAT, HI):
         until(lambda: slow.given)
         status, headers, _ = server.call("GET", "/metrics")
@@ -340,7 +334,7 @@ def test_too_many_requests_at_a_time_are_refused() -> None:
         slow.free.set()
 
 
-def test_stopping_ends_what_is_under_way_and_refuses_what_waits() -> None:
+def test_stopping_ends_what_is_under_way_and_refuses_what_waits():
     with slowly() as (server, slow, memory):
         first = server.begin(CHAT, {**HI, "user": "ana"})
         until(lambda: slow.given)
@@ -353,12 +347,10 @@ def test_stopping_ends_what_is_under_way_and_refuses_what_waits() -> None:
         assert memory.store.counts()["turns"] == 2  # what was said, and the answer's beginning
 
 
-def test_a_fault_while_the_engine_is_idle_stops_no_request(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fault_while_the_engine_is_idle_stops_no_request(monkeypatch, capsys):
     failed = threading.Event()
 
-    def fail(*_args: object) -> None:
+    def fail(*_args):
         failed.set()
         raise LookupError("a fault of ours")
 
@@ -372,7 +364,7 @@ def test_a_fault_while_the_engine_is_idle_stops_no_request(
     assert "a fault of ours" in capsys.readouterr().err
 
 
-def test_a_hundred_streaming_clients_lose_nothing(tmp_path: Any) -> None:
+def test_a_hundred_streaming_clients_lose_nothing(tmp_path):
     """Each tries until it is let in; whatever was answered with 200 is readable afterwards."""
     with (
         quick(tmp_path / "m.db", engine=FakeEngine()) as memory,
@@ -380,7 +372,7 @@ def test_a_hundred_streaming_clients_lose_nothing(tmp_path: Any) -> None:
     ):
         refused = threading.Event()
 
-        def one(number: int) -> str:
+        def one(number):
             text = f"My locker has the number {number}."
             said = [{"role": "user", "content": text}]
             body = {**HI, "messages": said, "user": f"user{number % 7}", "stream": True}
@@ -404,7 +396,7 @@ def test_a_hundred_streaming_clients_lose_nothing(tmp_path: Any) -> None:
 # -- counts --------------------------------------------------------------------------------------
 
 
-def test_metrics_count_requests_by_route_and_never_by_id(server: Running) -> None:
+def test_metrics_count_requests_by_route_and_never_by_id(server):
     for path in ("/memories/secret-id", "/inspect/memories/secret-id", "/secret-path", "/"):
         server.call("GET", path)
     status, headers, text = server.call("GET", "/metrics")
@@ -417,7 +409,7 @@ def test_metrics_count_requests_by_route_and_never_by_id(server: Running) -> Non
 
 
 @given(st.lists(st.floats(0, 300), min_size=1))
-def test_a_histograms_buckets_count_what_lies_below_them(seconds: list[float]) -> None:
+def test_a_histograms_buckets_count_what_lies_below_them(seconds):
     metrics = Metrics()
     for value in seconds:
         metrics.took("edgemem_queue_seconds", value)

@@ -1,17 +1,13 @@
 """The server's memory routes in mem0's shapes, and llama-server's /lora-adapters."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_engine import FakeEngine
 from memorykit import quick, texts
-from serverkit import HI, Running, running
+from serverkit import HI, running
 
-from edgemem import Memory
 from edgemem.errors import StoreFull, StoreLocked
 from edgemem.runtime.experts import Adapter
 
@@ -19,17 +15,17 @@ CAT = "My cat is called Tom."
 
 
 @pytest.fixture
-def memory() -> Iterator[Memory]:
+def memory():
     with quick(engine=FakeEngine(facts={CAT: "{}'s cat is called Tom"})) as opened:
         yield opened
 
 
-def added(server: Running, text: str = "I live in Oslo.", user: str = "ana") -> str:
+def added(server, text="I live in Oslo.", user="ana"):
     body = {"messages": text, "user_id": user, "infer": False}
     return str(server.ok("POST", "/memories", body)["results"][0]["id"])
 
 
-def test_adding_infers_unless_told_not_to(server: Running) -> None:
+def test_adding_infers_unless_told_not_to(server):
     said = {"messages": [{"role": "user", "content": CAT}], "user_id": "ana"}
     rows = server.ok("POST", "/memories", said)["results"]
     assert [(row["event"], row["kind"]) for row in rows] == [("ADD", "turn"), ("ADD", "fact")]
@@ -38,7 +34,7 @@ def test_adding_infers_unless_told_not_to(server: Running) -> None:
     assert only["kind"] == "turn" and only["metadata"] == {"a": 1}
 
 
-def test_a_memory_is_got_changed_deleted_and_its_history_told(server: Running) -> None:
+def test_a_memory_is_got_changed_deleted_and_its_history_told(server):
     id = added(server)
     assert server.ok("GET", f"/memories/{id}")["memory"] == "I live in Oslo."
     changed = {"text": "I live in Bergen.", "metadata": {"sure": True}}
@@ -50,7 +46,7 @@ def test_a_memory_is_got_changed_deleted_and_its_history_told(server: Running) -
     assert events == ["ADD", "UPDATE", "DELETE"]
 
 
-def test_lists_searches_and_deletes_keep_to_their_scope(server: Running, memory: Memory) -> None:
+def test_lists_searches_and_deletes_keep_to_their_scope(server, memory):
     added(server), added(server, "I like green tea."), added(server, "I live in Porto.", "ben")
     listed = server.ok("GET", "/memories?user_id=ana")["results"]
     assert [row["memory"] for row in listed] == ["I live in Oslo.", "I like green tea."]
@@ -116,14 +112,12 @@ NO_ID, NO_OWNER = "there is no memory with the id 'none'", "at least one of user
         ("POST", "/inspect/erase/preview", {"ids": [1]}, 400, "must be a text or a list of texts"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_asked_is_told_in_our_words(
-    unchanged: Running, method: str, path: str, body: Any, status: int, message: str
-) -> None:
+def test_what_cannot_be_asked_is_told_in_our_words(unchanged, method, path, body, status, message):
     found, _, told = unchanged.call(method, path, body)
     assert found == status and message in told["detail"]
 
 
-def test_reset_is_off_unless_it_was_allowed(server: Running, memory: Memory) -> None:
+def test_reset_is_off_unless_it_was_allowed(server, memory):
     added(server)
     status, _, told = server.call("POST", "/reset")
     assert status == 403 and "--allow-reset" in told["detail"]
@@ -139,10 +133,10 @@ def test_reset_is_off_unless_it_was_allowed(server: Running, memory: Memory) -> 
     [(StoreLocked("busy"), 503, "5"), (StoreFull("no room"), 507, None)],
 )
 def test_a_store_that_cannot_write_is_told_apart_from_a_bad_request(
-    server: Running, memory: Memory, monkeypatch: pytest.MonkeyPatch,
-    error: Exception, status: int, header: str | None,
-) -> None:  # fmt: skip
-    def fail(*_args: Any, **_more: Any) -> None:
+    server, memory, monkeypatch,
+    error, status, header,
+):  # fmt: skip
+    def fail(*_args, **_more):
         raise error
 
     monkeypatch.setattr(memory, "add", fail)
@@ -159,14 +153,14 @@ class WithAdapters(FakeEngine):
 
     bound: tuple[str, dict[str, float]] | None = None
 
-    def adapters(self) -> tuple[Adapter, ...]:
+    def adapters(self):
         return tuple(Adapter(n, Path(f"{n}.gguf"), 10, "0") for n in ("first", "second"))
 
-    def bind(self, stage: str, scales: dict[str, float]) -> None:
+    def bind(self, stage, scales):
         self.bound = stage, scales
 
 
-def test_adapters_are_listed_and_scaled_as_llama_server_does() -> None:
+def test_adapters_are_listed_and_scaled_as_llama_server_does():
     engine = WithAdapters()
     with quick(engine=engine) as memory, running(memory) as server:
         rows = server.ok("GET", "/lora-adapters")

@@ -1,10 +1,7 @@
 """The server as OpenAI's own Python client sees it, unmodified."""
 
-from __future__ import annotations
-
 import re
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +10,11 @@ import openai
 import pytest
 from fake_engine import FakeEngine
 from memorykit import quick, texts
-from serverkit import HI, TOKEN, Running, running, slowly, until
+from serverkit import HI, TOKEN, running, slowly, until
 
 from edgemem import Memory
 from edgemem.errors import ModelError
 from edgemem.results import Scope
-from edgemem.runtime.embedder import Embedder
-from edgemem.runtime.engine import Engine
 from edgemem.runtime.generation import Request
 from edgemem.server import Limits, openai_api
 from edgemem.stages.generation import NOTHING_FOUND
@@ -28,17 +23,17 @@ CAT = "My cat is called Tom."
 
 
 @pytest.fixture
-def fake() -> FakeEngine:
+def fake():
     return FakeEngine(pieces=("Oslo", ", ", "I think."))
 
 
 @pytest.fixture
-def memory(fake: FakeEngine) -> Iterator[Memory]:
+def memory(fake):
     with quick(engine=fake) as opened:
         yield opened
 
 
-def ask(server: Running, text: str = "hi", **more: Any) -> Any:
+def ask(server, text="hi", **more):
     messages = more.pop("messages", [{"role": "user", "content": text}])
     given = {"model": "fake", "messages": messages, **more}
     return server.client().chat.completions.create(**given)
@@ -47,9 +42,7 @@ def ask(server: Running, text: str = "hi", **more: Any) -> Any:
 # -- chat ----------------------------------------------------------------------------------------
 
 
-def test_a_completion_without_user_is_the_models_alone(
-    server: Running, memory: Memory, fake: FakeEngine
-) -> None:
+def test_a_completion_without_user_is_the_models_alone(server, memory, fake):
     messages = [
         {"role": "developer", "content": "Be brief."},
         {
@@ -66,9 +59,7 @@ def test_a_completion_without_user_is_the_models_alone(
     assert memory.store.counts()["turns"] == 0
 
 
-def test_with_user_the_message_is_remembered_and_recalled_in_that_scope_alone(
-    server: Running, memory: Memory, fake: FakeEngine
-) -> None:
+def test_with_user_the_message_is_remembered_and_recalled_in_that_scope_alone(server, memory, fake):
     ask(server, CAT, user="ana")
     answer = ask(server, "What is my cat called?", user="ana")
     assert answer.choices[0].message.content == "Oslo, I think."
@@ -79,9 +70,7 @@ def test_with_user_the_message_is_remembered_and_recalled_in_that_scope_alone(
     assert texts(memory.get_all(user_id="ben")) == []
 
 
-def test_what_was_said_before_in_the_request_is_shown_with_memory_too(
-    server: Running, fake: FakeEngine
-) -> None:
+def test_what_was_said_before_in_the_request_is_shown_with_memory_too(server, fake):
     said = ["I am tired.", "Sleep well.", "What is the capital of Portugal?"]
     roles = ("user", "assistant", "user")
     messages = [{"role": role, "content": text} for role, text in zip(roles, said, strict=True)]
@@ -89,7 +78,7 @@ def test_what_was_said_before_in_the_request_is_shown_with_memory_too(
     assert [message["content"] for message in fake.prompts[0][1]][1:] == said
 
 
-def test_a_stream_gives_pieces_then_the_reason_then_the_usage(server: Running) -> None:
+def test_a_stream_gives_pieces_then_the_reason_then_the_usage(server):
     events = list(ask(server, stream=True, stream_options={"include_usage": True}))
     assert [e.choices[0].delta.content for e in events[1:4]] == ["Oslo", ", ", "I think."]
     assert events[0].choices[0].delta.role == "assistant"
@@ -100,7 +89,7 @@ def test_a_stream_gives_pieces_then_the_reason_then_the_usage(server: Running) -
     assert all(e.choices for e in ask(server, stream=True))
 
 
-def test_a_message_is_stored_before_the_stream_begins_and_its_facts_are_taken_later() -> None:
+def test_a_message_is_stored_before_the_stream_begins_and_its_facts_are_taken_later():
     with slowly() as (server, slow, other):
         stream = ask(server, CAT, user="ana", stream=True)
         assert texts(other.get_all(user_id="ana")) == [CAT]  # the model still speaks
@@ -116,14 +105,14 @@ TITLE = (
 )
 
 
-def turns_of(memory: Memory, user: str) -> list[str]:
+def turns_of(memory, user):
     """The stored turns of a user, oldest first."""
     return [turn.content for turn in memory.store.recent_turns(Scope(user), limit=100)]
 
 
 def test_a_programs_request_about_the_conversation_is_the_models_alone_and_is_not_stored(
-    server: Running, memory: Memory, fake: FakeEngine
-) -> None:
+    server, memory, fake
+):
     said = f"Hello there!\n\n{CAT}"
     answer = ask(server, said, user="ana").choices[0].message.content
     asked = TITLE.format(said.replace("\n\n", " "), answer)
@@ -134,8 +123,8 @@ def test_a_programs_request_about_the_conversation_is_the_models_alone_and_is_no
 
 
 def test_a_message_that_does_not_quote_two_turns_of_the_same_user_is_remembered(
-    server: Running, memory: Memory, fake: FakeEngine
-) -> None:
+    server, memory, fake
+):
     fake.pieces = (f'"{CAT}" is what I heard.',)  # so the second turn holds the first one
     answer = ask(server, CAT, user="ana").choices[0].message.content
     own = [f"You said: {answer} Why?", f"{CAT} {answer}", f"Once more: {CAT} He is grey."]
@@ -147,7 +136,7 @@ def test_a_message_that_does_not_quote_two_turns_of_the_same_user_is_remembered(
     assert of_another in turns_of(memory, "ben")
 
 
-def test_news_beside_two_turns_that_it_quotes_is_stored(server: Running, memory: Memory) -> None:
+def test_news_beside_two_turns_that_it_quotes_is_stored(server, memory):
     told = ["I moved to Bergen last week.", "My sister Lena is a nurse."]
     for text in told:
         ask(server, text, user="ana")
@@ -156,9 +145,7 @@ def test_news_beside_two_turns_that_it_quotes_is_stored(server: Running, memory:
     assert news in turns_of(memory, "ana")
 
 
-def test_store_false_answers_with_memory_and_remembers_nothing(
-    server: Running, memory: Memory, fake: FakeEngine
-) -> None:
+def test_store_false_answers_with_memory_and_remembers_nothing(server, memory, fake):
     ask(server, CAT, user="ana")
     before = turns_of(memory, "ana")
     ask(server, "What is my cat called?", user="ana", store=False)
@@ -170,8 +157,8 @@ def test_store_false_answers_with_memory_and_remembers_nothing(
 
 
 def test_a_message_sent_again_within_the_hour_gets_another_answer_and_is_stored_once(
-    server: Running, memory: Memory, fake: FakeEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    server, memory, fake, monkeypatch
+):
     question = "What is my cat called?"
     for text in (CAT, question):
         ask(server, text, user="ana")
@@ -188,22 +175,20 @@ def test_a_message_sent_again_within_the_hour_gets_another_answer_and_is_stored_
     assert turns_of(memory, "ana").count(CAT) == 3
 
 
-def options_seen(fake: FakeEngine) -> dict[str, Any]:
+def options_seen(fake):
     """The options of the engine's calls, each with its last value."""
     seen: dict[str, Any] = {}
     answered = fake.stream
 
-    def stream(prompt: Any, **options: Any) -> Any:
+    def stream(prompt, **options):
         seen.update(options)
         return answered(prompt, **options)
 
-    fake.stream = stream  # type: ignore[method-assign]
+    fake.stream = stream
     return seen
 
 
-def test_max_tokens_beyond_the_window_mean_the_windows_end(
-    server: Running, fake: FakeEngine
-) -> None:
+def test_max_tokens_beyond_the_window_mean_the_windows_end(server, fake):
     seen = options_seen(fake)
     room = fake.n_ctx - fake.count_tokens([{"role": "user", "content": "hi"}])
     for given, wanted in ((room, room), (room + 1, None), (4096, None)):
@@ -216,9 +201,7 @@ def test_max_tokens_beyond_the_window_mean_the_windows_end(
         assert stage == "reply" and seen["max_tokens"] == fake.n_ctx - fake.count_tokens(prompt)
 
 
-def test_tools_are_taken_and_never_called(
-    server: Running, memory: Memory, fake: FakeEngine
-) -> None:
+def test_tools_are_taken_and_never_called(server, memory, fake):
     tool = {"type": "function", "function": {"name": "weather", "parameters": {}}}
     call = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
     messages = [
@@ -239,7 +222,7 @@ def test_tools_are_taken_and_never_called(
     assert turns_of(memory, "ana")[0] == messages[-1]["content"]
 
 
-def test_sampling_settings_reach_the_engine(server: Running, fake: FakeEngine) -> None:
+def test_sampling_settings_reach_the_engine(server, fake):
     seen = options_seen(fake)
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
     wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
@@ -292,9 +275,7 @@ def test_sampling_settings_reach_the_engine(server: Running, fake: FakeEngine) -
         ({"user": " "}, None, "the user_id is empty"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_done_is_a_bad_request_that_names_the_field(
-    unchanged: Running, more: dict[str, Any], param: str | None, message: str
-) -> None:
+def test_what_cannot_be_done_is_a_bad_request_that_names_the_field(unchanged, more, param, message):
     with pytest.raises(openai.BadRequestError) as caught:
         ask(unchanged, **more)
     assert caught.value.param == param
@@ -302,16 +283,14 @@ def test_what_cannot_be_done_is_a_bad_request_that_names_the_field(
     assert caught.value.type == "invalid_request_error"
 
 
-def test_a_temperature_larger_than_any_float_is_a_bad_request(
-    server: Running, fake: FakeEngine
-) -> None:
+def test_a_temperature_larger_than_any_float_is_a_bad_request(server, fake):
     answered = fake.stream
-    fake.stream = lambda prompt, **options: (Request(**options), answered(prompt, **options))[1]  # type: ignore[method-assign]
+    fake.stream = lambda prompt, **options: (Request(**options), answered(prompt, **options))[1]
     with pytest.raises(openai.BadRequestError, match=r"temperature is 1000\d*\.\.\.; it must be 0"):
         ask(server, temperature=10**400)
 
 
-def test_an_unknown_model_is_not_found(server: Running) -> None:
+def test_an_unknown_model_is_not_found(server):
     for call in (
         lambda: ask(server, model="gpt-9"),
         lambda: server.client().embeddings.create(model="fake", input="x"),
@@ -322,12 +301,12 @@ def test_an_unknown_model_is_not_found(server: Running) -> None:
         assert caught.value.code == "model_not_found"
 
 
-def test_a_wrong_token_is_an_authentication_error(server: Running) -> None:
+def test_a_wrong_token_is_an_authentication_error(server):
     with pytest.raises(openai.AuthenticationError, match="--show-token"):
         server.client(api_key="no").models.list()
 
 
-def test_a_full_queue_is_a_rate_limit_and_the_client_tries_again_by_itself() -> None:
+def test_a_full_queue_is_a_rate_limit_and_the_client_tries_again_by_itself():
     chats = "/v1/chat/completions"
     with slowly(Limits(queue=1)) as (server, slow, _), server.begin(chats, HI):
         until(lambda: slow.given)
@@ -340,14 +319,14 @@ def test_a_full_queue_is_a_rate_limit_and_the_client_tries_again_by_itself() -> 
             server.service.worker._mean_s = 0.1  # so that it is told to come back in one second
             threading.Timer(0.5, slow.free.set).start()
             client = server.client(max_retries=3)
-            assert client.chat.completions.create(**HI).choices  # type: ignore[call-overload]
+            assert client.chat.completions.create(**HI).choices
 
 
 def test_an_error_in_the_middle_of_a_stream_reaches_the_client_and_a_fault_tells_no_text(
-    server: Running, fake: FakeEngine, caplog: pytest.LogCaptureFixture
-) -> None:
-    def breaking(error: Exception) -> Callable[[], None]:
-        def broken() -> None:
+    server, fake, caplog
+):
+    def breaking(error):
+        def broken():
             raise error
 
         return broken
@@ -363,9 +342,7 @@ def test_an_error_in_the_middle_of_a_stream_reaches_the_client_and_a_fault_tells
     assert "secret" not in str(caught.value) and "an answer broke off" in caplog.text
 
 
-def test_a_model_without_a_chat_template_answers_only_with_memory(
-    server: Running, fake: FakeEngine
-) -> None:
+def test_a_model_without_a_chat_template_answers_only_with_memory(server, fake):
     fake.has_chat_template = False
     with pytest.raises(openai.BadRequestError, match=r"no chat template.*give `user`"):
         ask(server)
@@ -375,9 +352,7 @@ def test_a_model_without_a_chat_template_answers_only_with_memory(
 # -- models and embeddings -----------------------------------------------------------------------
 
 
-def test_models_are_listed_and_found_by_each_name_that_calls_accept(
-    server: Running, memory: Memory
-) -> None:
+def test_models_are_listed_and_found_by_each_name_that_calls_accept(server, memory):
     models = server.client().models
     assert [model.id for model in models.list()] == ["fake", "bag"]
     assert models.retrieve("bag").owned_by == "edgemem"
@@ -387,7 +362,7 @@ def test_models_are_listed_and_found_by_each_name_that_calls_accept(
 
 
 @pytest.mark.models
-def test_embeddings_are_the_embedders_own(embedder: Embedder) -> None:
+def test_embeddings_are_the_embedders_own(embedder):
     wanted = embedder.embed(["one text", "and another"])
     with quick(engine=FakeEngine(), embedder=embedder) as memory, running(memory) as server:
         create = server.client().embeddings.create
@@ -406,14 +381,14 @@ def test_embeddings_are_the_embedders_own(embedder: Embedder) -> None:
             ({"input": "a", "encoding_format": "hex"}, "float or base64"),
         ):
             with pytest.raises(openai.BadRequestError, match=message):
-                create(model=model, **bad)  # type: ignore[call-overload]
+                create(model=model, **bad)
 
 
 # -- with the bundled model ----------------------------------------------------------------------
 
 
 @pytest.mark.models
-def test_the_bundled_model_answers_and_follows_a_schema(engine: Engine, embedder: Embedder) -> None:
+def test_the_bundled_model_answers_and_follows_a_schema(engine, embedder):
     with Memory(":memory:", engine=engine, embedder=embedder) as memory, running(memory) as server:
         assert f'model="{engine.name}"' in client_code()
         answer = ask(server, "Say hello.", model=engine.name, max_tokens=8)
@@ -430,16 +405,14 @@ def test_the_bundled_model_answers_and_follows_a_schema(engine: Engine, embedder
         )
 
 
-def client_code() -> str:
+def client_code():
     """The README's block below `<!-- client -->`."""
     readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"<!-- client -->\n+```py\n(.*?)^```", readme, re.M | re.S)
     return str(code)
 
 
-def test_the_readmes_client_runs(
-    server: Running, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_readmes_client_runs(server, capsys, monkeypatch):
     """With this server in the place of the one it speaks of."""
     monkeypatch.setenv("EDGEMEM_TOKEN", TOKEN)
     there = client_code().replace("8765", str(server.port))

@@ -1,17 +1,13 @@
 """Whose memories a call to the server reaches: an id that is given is kept to, on every route."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from fake_engine import FakeEngine
 from imagekit import drawn, part, saved
 from memorykit import quick
-from serverkit import HI, Running, running
+from serverkit import HI, running
 
-from edgemem import Memory
 from edgemem.results import Entity, Scope
 from edgemem.server import memories
 from edgemem.store.rows import NewRelation
@@ -32,7 +28,7 @@ OF_MAYA = [{"user_id": "maya"}, {"agent_id": "shop"}, {"user_id": "tom", "run_id
 
 
 @pytest.fixture
-def memory() -> Iterator[Memory]:
+def memory():
     """Tom has a photo with words and a relation, Maya has words."""
     with quick(engine=FakeEngine()) as opened:
         photo = part(saved(drawn((80, 60))))
@@ -46,21 +42,18 @@ def memory() -> Iterator[Memory]:
 
 
 @pytest.fixture
-def server(memory: Memory) -> Iterator[Running]:
+def server(memory):
     with running(memory, allow_reset=True) as found:
         yield found
 
 
-def stored(memory: Memory) -> list[Any]:
+def stored(memory):
     return list(memory.store.export_rows())
 
 
-def call(
-    server: Running, memory: Memory, method: str, path: str, query: str = "", **more: Any
-) -> tuple[int, str]:
+def call(server, memory, method, path, query="", **more):
     """Status and body of a call with a sound body, of Tom's photo where the path takes an id."""
     photo = next(item for item in memory.get_all(user_id="tom") if item.image)
-    assert photo.image is not None
     id = photo.image.id if path.startswith("/images") else photo.id
     needed: dict[str, dict[str, Any]] = {
         "/search": {"query": "party"},
@@ -77,16 +70,14 @@ def call(
     return status, str(told)
 
 
-def in_query(ids: dict[str, str]) -> str:
+def in_query(ids):
     return "?" + "&".join(f"{name}={id}" for name, id in ids.items())
 
 
 @pytest.mark.parametrize("place", ["query", "body"])
 @pytest.mark.parametrize("ids", OF_MAYA)
 @pytest.mark.parametrize(("method", "path"), BY_ID)
-def test_an_id_of_somebody_else_is_not_found(
-    server: Running, memory: Memory, method: str, path: str, ids: dict[str, str], place: str
-) -> None:
+def test_an_id_of_somebody_else_is_not_found(server, memory, method, path, ids, place):
     before = stored(memory)
     given = (in_query(ids), {}) if place == "query" else ("", ids)
     status, told = call(server, memory, method, path, given[0], **given[1])
@@ -96,16 +87,12 @@ def test_an_id_of_somebody_else_is_not_found(
 
 @pytest.mark.parametrize("query", ["", "?user_id=tom"])
 @pytest.mark.parametrize(("method", "path"), BY_ID)
-def test_an_id_alone_or_with_its_owner_is_found(
-    server: Running, memory: Memory, method: str, path: str, query: str
-) -> None:
+def test_an_id_alone_or_with_its_owner_is_found(server, memory, method, path, query):
     assert call(server, memory, method, path, query)[0] == 200
 
 
 @pytest.mark.parametrize(("method", "path"), [r for r in ROUTES if r not in BY_ID])
-def test_no_other_route_gives_or_takes_what_is_of_somebody_else(
-    server: Running, memory: Memory, method: str, path: str
-) -> None:
+def test_no_other_route_gives_or_takes_what_is_of_somebody_else(server, memory, method, path):
     toms = [row for row in stored(memory) if row.get("user_id") == "tom"]
     status, told = call(server, memory, method, path, "?user_id=maya")
     takes_none = path in ("/reset", "/inspect/overview", "/inspect/pending", "/inspect/receipts")
@@ -117,9 +104,7 @@ def test_no_other_route_gives_or_takes_what_is_of_somebody_else(
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
-def test_an_unknown_field_is_refused_by_every_route_and_does_nothing(
-    server: Running, memory: Memory, method: str, path: str
-) -> None:
+def test_an_unknown_field_is_refused_by_every_route_and_does_nothing(server, memory, method, path):
     before = stored(memory)
     whose = "&user_id=tom" if path in ("/memories", "/search", "/relations") else ""
     for query, body in ((f"?userid=maya{whose}", {}), (f"?{whose[1:]}", {"userid": "maya"})):
@@ -128,7 +113,7 @@ def test_an_unknown_field_is_refused_by_every_route_and_does_nothing(
     assert stored(memory) == before
 
 
-def test_a_field_that_comes_twice_is_refused(server: Running) -> None:
+def test_a_field_that_comes_twice_is_refused(server):
     for query, body in (
         ("?user_id=maya&user_id=tom", {"query": "party"}),
         ("?user_id=maya", {"query": "party", "user_id": "tom"}),
@@ -154,29 +139,27 @@ def test_a_field_that_comes_twice_is_refused(server: Running) -> None:
     ],
 )
 def test_a_field_in_the_wrong_place_or_an_id_that_is_no_text_is_refused(
-    server: Running, memory: Memory, method: str, path: str, body: dict[str, Any], told: str
-) -> None:
+    server, memory, method, path, body, told
+):
     before = stored(memory)
     status, _, found = server.call(method, path, body)
     assert status == 400 and told in found["detail"]
     assert stored(memory) == before
 
 
-def test_a_chat_keeps_to_the_agent_and_the_run_beside_its_user(
-    server: Running, memory: Memory
-) -> None:
+def test_a_chat_keeps_to_the_agent_and_the_run_beside_its_user(server, memory):
     asked = "Where is the party?"
     body = {**HI, "messages": [{"role": "user", "content": asked}], "user": "tom"}
     for name in ("agent_id", "run_id"):
         told = server.ok("POST", "/v1/chat/completions", {**body, name: "x1"})
-        assert "Lamplighter" not in f"{told}{memory.engine.prompts}"  # type: ignore[attr-defined]
+        assert "Lamplighter" not in f"{told}{memory.engine.prompts}"
         (turn, *_) = memory.store.recent_turns(Scope("tom", **{name: "x1"}), limit=2)
         assert turn.content == asked
     told = server.ok("POST", "/v1/chat/completions", body)
-    assert "Lamplighter" in f"{told}{memory.engine.prompts}"  # type: ignore[attr-defined]
+    assert "Lamplighter" in f"{told}{memory.engine.prompts}"
 
 
-def test_what_mem0s_and_openais_clients_send_beside_is_taken(server: Running) -> None:
+def test_what_mem0s_and_openais_clients_send_beside_is_taken(server):
     absent = dict.fromkeys(["agent_id", "run_id", "metadata", "memory_type", "prompt", "other"])
     said = [{"role": "user", "content": "I like tea."}]
     body = {"messages": said, "user_id": "ana", "infer": False, **absent}

@@ -23,12 +23,12 @@ def memory():
         yield opened
 
 
-def tell(memory: Memory, text: str, name: str | None = None, day: str = DAY) -> None:
+def tell(memory, text, name=None, day=DAY):
     said = {"role": "user", "content": text, "timestamp": day} | ({"name": name} if name else {})
     memory.add([said], infer=False, **ANA)
 
 
-def kept(memory: Memory, question: str) -> set[str]:
+def kept(memory, question):
     hits = search(
         memory, ANA, question, None, (), most=16, keep=kept_for(memory, Scope(**ANA), question)
     )
@@ -40,7 +40,7 @@ RUTHS = "I'm allergic to peanuts."
 TOMS = "I'm allergic to cats."
 
 
-def in_a_group(memory: Memory) -> None:
+def in_a_group(memory):
     tell(memory, OWN)
     tell(memory, RUTHS, "Ruth Lodge")
     tell(memory, TOMS, "Tom")

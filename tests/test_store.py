@@ -1,10 +1,6 @@
 """The store's rows: what is written is what is read, together or not at all."""
 
-from __future__ import annotations
-
 import threading
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,20 +10,19 @@ from edgemem.errors import DimensionMismatch, InputError, StoreError
 from edgemem.results import Scope
 from edgemem.store import Store
 from edgemem.store.filters import compile_filters
-from edgemem.store.writing import Transaction
 
 # In a file another connection reads than writes.
 both = pytest.mark.parametrize("store", ["file", "memory"], indirect=True)
 
 
-def edit(tx: Transaction, id: str, text: str, vectors: np.ndarray | None, **more: Any) -> str:
+def edit(tx, id, text, vectors, **more):
     """Gives a memory another text, at T1."""
     given = {"memory": text, "search_text": text, "vectors": vectors, "updated_at": T1}
     return tx.update_memory(id, **given, **more)
 
 
 @both
-def test_a_memory_is_read_as_it_was_written(store: Store) -> None:
+def test_a_memory_is_read_as_it_was_written(store):
     given = {
         "metadata": {"city": "Oslo", "n": [1, 2.5, None, {"é": True}]},
         "valid_from": T0, "valid_to": FAR_AHEAD, "expires_at": FAR_AHEAD,
@@ -46,7 +41,7 @@ def test_a_memory_is_read_as_it_was_written(store: Store) -> None:
 
 
 @both
-def test_an_exception_undoes_the_whole_transaction(store: Store) -> None:
+def test_an_exception_undoes_the_whole_transaction(store):
     before = store.counts()
     with pytest.raises(ZeroDivisionError), store.transaction() as tx:
         tx.add_turn(turn("t1"))
@@ -62,7 +57,7 @@ def test_an_exception_undoes_the_whole_transaction(store: Store) -> None:
 
 
 @both
-def test_a_failed_step_that_the_caller_swallows_is_never_half_committed(store: Store) -> None:
+def test_a_failed_step_that_the_caller_swallows_is_never_half_committed(store):
     with pytest.raises(StoreError, match="failed earlier"), store.transaction() as tx:
         tx.add_turn(turn("t1"))
         with pytest.raises(StoreError):
@@ -71,7 +66,7 @@ def test_a_failed_step_that_the_caller_swallows_is_never_half_committed(store: S
 
 
 @both
-def test_a_refusal_before_anything_was_written_leaves_the_transaction_usable(store: Store) -> None:
+def test_a_refusal_before_anything_was_written_leaves_the_transaction_usable(store):
     with store.transaction() as tx:
         with pytest.raises(StoreError, match="no memory with id 'nope'"):
             tx.delete_memory("nope", T1)
@@ -83,7 +78,7 @@ def test_a_refusal_before_anything_was_written_leaves_the_transaction_usable(sto
     assert list(store.get(["m1"])) == ["m1"]
 
 
-def test_unknown_and_taken_ids_are_named(store: Store) -> None:
+def test_unknown_and_taken_ids_are_named(store):
     add(store, turn("t1"), memory("m1"), memory("gone"))
     with store.transaction() as tx:
         tx.delete_memory("gone", T1)
@@ -108,7 +103,7 @@ def test_unknown_and_taken_ids_are_named(store: Store) -> None:
         assert message in str(caught.value)
 
 
-def test_vectors_of_another_dimension_or_dtype_are_refused(store: Store) -> None:
+def test_vectors_of_another_dimension_or_dtype_are_refused(store):
     add(store, memory("m1"))
     assert store.meta("embedder_dim") == str(DIM)
     with pytest.raises(DimensionMismatch, match=r"dimension 4 .* dimension 8"):
@@ -120,7 +115,7 @@ def test_vectors_of_another_dimension_or_dtype_are_refused(store: Store) -> None
 
 
 @both
-def test_an_update_is_found_by_its_new_text_only(store: Store) -> None:
+def test_an_update_is_found_by_its_new_text_only(store):
     add(store, turn("t1"), turn("t2"), memory("m1", "Ada likes tea", sources=("t1",)))
     with store.transaction() as tx:
         previous = edit(tx, "m1", "Ada likes coffee", unit(9, count=2), sources=("t2", "t1"))
@@ -137,7 +132,7 @@ def test_an_update_is_found_by_its_new_text_only(store: Store) -> None:
     assert store.check() == []
 
 
-def test_an_invalidated_memory_leaves_the_answers_when_its_time_is_over(store: Store) -> None:
+def test_an_invalidated_memory_leaves_the_answers_when_its_time_is_over(store):
     add(store, memory("m1"))
     with store.transaction() as tx:
         tx.invalidate("m1", T1)
@@ -149,13 +144,13 @@ def test_an_invalidated_memory_leaves_the_answers_when_its_time_is_over(store: S
     assert store.counts()["invalid"] == 1
 
 
-def test_an_expired_memory_leaves_the_answers(store: Store) -> None:
+def test_an_expired_memory_leaves_the_answers(store):
     add(store, memory("m1", expires_at=T1), memory("m2", expires_at=FAR_AHEAD))
     assert [item.id for item in store.list()] == ["m2"]
     assert store.rowids(now=T0).tolist() == [1, 2]
 
 
-def test_a_deleted_memory_is_gone_from_answers_and_kept_in_history(store: Store) -> None:
+def test_a_deleted_memory_is_gone_from_answers_and_kept_in_history(store):
     add(store, memory("m1"))
     with store.transaction() as tx:
         tx.delete_memory("m1", T1)
@@ -167,14 +162,14 @@ def test_a_deleted_memory_is_gone_from_answers_and_kept_in_history(store: Store)
     assert store.check() == []
 
 
-def test_a_history_is_in_order_although_a_clock_was_set_back(store: Store) -> None:
+def test_a_history_is_in_order_although_a_clock_was_set_back(store):
     with store.transaction() as tx:
         tx.add_memory(memory("m1", created_at=T2))
         edit(tx, "m1", "b", unit(2))
     assert [row["event"] for row in store.history("m1")] == ["ADD", "UPDATE"]
 
 
-def test_history_rows_have_mem0s_shape(store: Store) -> None:
+def test_history_rows_have_mem0s_shape(store):
     with store.transaction() as tx:
         tx.add_memory(memory("m1"), actor_id="ada", role="user")
         edit(tx, "m1", "b", unit(2))
@@ -199,7 +194,7 @@ def test_history_rows_have_mem0s_shape(store: Store) -> None:
     assert store.history("nobody") == []
 
 
-def test_scopes_kinds_and_filters_narrow_every_reader(store: Store) -> None:
+def test_scopes_kinds_and_filters_narrow_every_reader(store):
     add(
         store,
         memory("a", scope=Scope("ada"), metadata={"n": 1}),
@@ -222,7 +217,7 @@ def test_scopes_kinds_and_filters_narrow_every_reader(store: Store) -> None:
         assert list(store.by_rowids(wanted).values()) == listed
 
 
-def test_list_is_oldest_first_and_limited(store: Store) -> None:
+def test_list_is_oldest_first_and_limited(store):
     add(store, memory("c", created_at=T2), memory("a", created_at=T0), memory("b", created_at=T0))
     assert [item.id for item in store.list()] == ["a", "b", "c"]
     assert [item.id for item in store.list(limit=2)] == ["a", "b"]
@@ -231,7 +226,7 @@ def test_list_is_oldest_first_and_limited(store: Store) -> None:
         store.list(limit=-1)
 
 
-def test_recent_turns_are_the_last_ones_oldest_first(store: Store) -> None:
+def test_recent_turns_are_the_last_ones_oldest_first(store):
     add(store, *(turn(f"t{i}") for i in range(5)), turn("b", scope=Scope("bob")))
     assert [t.id for t in store.recent_turns(ADA, limit=2)] == ["t3", "t4"]
     assert [t.id for t in store.recent_turns(ADA, before="t3", limit=2)] == ["t1", "t2"]
@@ -239,7 +234,7 @@ def test_recent_turns_are_the_last_ones_oldest_first(store: Store) -> None:
     assert store.recent_turns(ADA, before="unknown", limit=2) == []
 
 
-def test_the_last_turns_of_a_user_are_found_in_the_index(store: Store) -> None:
+def test_the_last_turns_of_a_user_are_found_in_the_index(store):
     """Of 50,000 turns, 45,000 of them the user's, all were read and sorted whole: 0.13 s."""
     asked: list[str] = []
     store._reader.set_trace_callback(asked.append)
@@ -251,7 +246,7 @@ def test_the_last_turns_of_a_user_are_found_in_the_index(store: Store) -> None:
     assert by_user and all("COVERING INDEX" in step for step in by_user), plan
 
 
-def test_pending_work_is_queued_retried_and_finished(store: Store) -> None:
+def test_pending_work_is_queued_retried_and_finished(store):
     with store.transaction() as tx:
         first = tx.add_pending("extract", {"turns": ["t1"], "reply": "}{"}, ADA)
         second = tx.add_pending("embed", {}, Scope())
@@ -270,7 +265,7 @@ def test_pending_work_is_queued_retried_and_finished(store: Store) -> None:
 
 
 @both
-def test_each_committed_write_counts_once_and_an_empty_one_not(store: Store) -> None:
+def test_each_committed_write_counts_once_and_an_empty_one_not(store):
     with store.transaction() as tx:
         assert tx.generation == 1
         tx.add_memory(memory("m1"))
@@ -282,7 +277,7 @@ def test_each_committed_write_counts_once_and_an_empty_one_not(store: Store) -> 
 
 
 @both
-def test_a_transaction_cannot_be_nested_or_used_after_its_end(store: Store) -> None:
+def test_a_transaction_cannot_be_nested_or_used_after_its_end(store):
     with store.transaction() as tx:
         with pytest.raises(StoreError, match="already open"), store.transaction():
             pass
@@ -293,7 +288,7 @@ def test_a_transaction_cannot_be_nested_or_used_after_its_end(store: Store) -> N
 
 
 @both
-def test_a_closed_store_says_so(store: Store) -> None:
+def test_a_closed_store_says_so(store):
     store.close()
     store.close()
     for call in (store.generation, store.list, store.check, lambda: list(store.export_rows())):
@@ -303,7 +298,7 @@ def test_a_closed_store_says_so(store: Store) -> None:
         pass
 
 
-def test_a_search_is_not_blocked_by_an_open_write(tmp_path: Path) -> None:
+def test_a_search_is_not_blocked_by_an_open_write(tmp_path):
     with Store.open(tmp_path / "a.db") as store:
         add(store, memory("m1"))
         seen: list[int] = []
@@ -317,10 +312,10 @@ def test_a_search_is_not_blocked_by_an_open_write(tmp_path: Path) -> None:
 
 
 @both
-def test_threads_may_write_and_read_at_once(store: Store) -> None:
+def test_threads_may_write_and_read_at_once(store):
     errors: list[BaseException] = []
 
-    def work(name: str) -> None:
+    def work(name):
         try:
             for i in range(20):
                 add(store, memory(f"{name}{i}"))
@@ -338,7 +333,7 @@ def test_threads_may_write_and_read_at_once(store: Store) -> None:
     assert store.generation() == store.counts()["memories"] == 60
 
 
-def test_check_names_what_is_wrong(tmp_path: Path) -> None:
+def test_check_names_what_is_wrong(tmp_path):
     path = tmp_path / "a.db"
     with Store.open(path) as store:
         add(store, turn("t1"), memory("m1", sources=("t1",)), memory("m2", expires_at=T0))
@@ -355,7 +350,7 @@ def test_check_names_what_is_wrong(tmp_path: Path) -> None:
 # --- what recall and exports ask --------------------------------------------------------------
 
 
-def test_indexed_texts_are_those_of_all_memories_that_are_not_deleted(store: Store) -> None:
+def test_indexed_texts_are_those_of_all_memories_that_are_not_deleted(store):
     add(
         store,
         memory("b", "tea", search_text="Ada: tea\n1 May 2024"),
@@ -371,7 +366,7 @@ def test_indexed_texts_are_those_of_all_memories_that_are_not_deleted(store: Sto
     assert list(store.search_texts()) == list(expected)  # oldest first
 
 
-def test_a_turn_is_stale_once_a_fact_of_it_is_over(store: Store) -> None:
+def test_a_turn_is_stale_once_a_fact_of_it_is_over(store):
     add(
         store,
         *(turn(f"t{n}") for n in range(6)),
@@ -390,7 +385,7 @@ def test_a_turn_is_stale_once_a_fact_of_it_is_over(store: Store) -> None:
     assert store.stale_turns(turns) == {"t0": (over,), "t1": (over, still), "t2": (still,)}
 
 
-def test_a_turn_stands_while_its_own_memory_does_and_says_the_same(store: Store) -> None:
+def test_a_turn_stands_while_its_own_memory_does_and_says_the_same(store):
     add(store, *(turn(f"t{n}", "tea") for n in range(4)))
     add(store, memory("m0", "tea", kind="turn", sources=("t0",)))
     add(store, memory("m1", "tea", kind="turn", sources=("t1",)))

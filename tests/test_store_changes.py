@@ -1,7 +1,5 @@
 """Changes: a cache that follows them holds what the store holds."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -14,7 +12,7 @@ from edgemem.store.changes import tokenize
 EVER = float("inf")
 
 
-def test_changes_say_what_a_memory_and_its_vectors_are(store: Store) -> None:
+def test_changes_say_what_a_memory_and_its_vectors_are(store):
     add(
         store,
         turn("t1", name="Ana", timestamp=T1),
@@ -43,14 +41,14 @@ def test_changes_say_what_a_memory_and_its_vectors_are(store: Store) -> None:
     assert got.postings.rowids.tolist() == [1, 2, 3, 4]
 
 
-def test_changes_of_nothing_are_empty(store: Store) -> None:
+def test_changes_of_nothing_are_empty(store):
     add(store, memory("m1"))
     empty = store.changes(1)
     assert (empty.full, empty.rowids.shape, empty.postings) == (False, (0,), None)
     assert (empty.labels.shape, empty.vectors.shape, empty.texts) == ((0,), (0, DIM), ())
 
 
-def test_changes_bring_the_indexed_text(store: Store) -> None:
+def test_changes_bring_the_indexed_text(store):
     add(store, memory("m1"))
     add(store, memory("m2", "tea", search_text="Ana: tea\n1 May 2024"))
     got = store.changes(1)
@@ -60,13 +58,13 @@ def test_changes_bring_the_indexed_text(store: Store) -> None:
 class Cache:
     """A cache that follows what Changes promises: memories by number, vectors by label."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.generation = 0
         self.memories: dict[int, tuple[object, ...]] = {}
         self.vectors: dict[int, tuple[int, bytes]] = {}
         self.terms: dict[int, dict[str, int]] = {}
 
-    def follow(self, store: Store) -> None:
+    def follow(self, store):
         got = store.changes(self.generation)
         if got.full:
             self.memories, self.vectors = {}, {}
@@ -104,7 +102,7 @@ OPS = ("add", "add", "update", "vectors", "invalidate", "delete", "erase", "rese
 @example([("add", 1, True), ("update", 1, False), ("delete", 1, False)])
 @example([("add", 1, True), ("reset", 0, False), ("add", 1, False)])
 @example([("add", 1, True), ("erase", 1, False), ("add", 1, False)])
-def test_following_the_changes_equals_reading_everything(ops: list[tuple[str, int, bool]]) -> None:
+def test_following_the_changes_equals_reading_everything(ops):
     with Store.open(":memory:") as store:
         cache = Cache()
         for step, (op, number, follow) in enumerate(ops):
@@ -143,7 +141,7 @@ def test_following_the_changes_equals_reading_everything(ops: list[tuple[str, in
         assert store.check() == []
 
 
-def test_changes_since_a_generation_that_never_was_are_everything(store: Store) -> None:
+def test_changes_since_a_generation_that_never_was_are_everything(store):
     add(store, memory("m1"))
     assert store.changes(99).full
     assert store.changes(-1).full

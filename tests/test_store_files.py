@@ -1,13 +1,10 @@
 """The store's file: new, old, another program's, damaged, locked, full."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil
 import sqlite3
 import stat
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from uuid import UUID
 
@@ -29,7 +26,7 @@ FIXTURES = Path(__file__).parent / "fixtures"
 CURRENT = len(schema.MIGRATIONS)
 
 
-def test_a_new_file_has_the_settings_that_keep_it_safe(tmp_path: Path) -> None:
+def test_a_new_file_has_the_settings_that_keep_it_safe(tmp_path):
     path = tmp_path / "new" / "folder" / "a.db"
     with Store.open(path) as store:
         assert store.path == path
@@ -45,7 +42,7 @@ def test_a_new_file_has_the_settings_that_keep_it_safe(tmp_path: Path) -> None:
     assert not Path(f"{path}-wal").exists()
 
 
-def test_opening_a_file_twice_keeps_the_first_ones_locks(tmp_path: Path) -> None:
+def test_opening_a_file_twice_keeps_the_first_ones_locks(tmp_path):
     """POSIX drops a process's locks on a file when any descriptor of it is closed."""
     path = tmp_path / "a.db"
     with Store.open(path) as store:
@@ -63,7 +60,7 @@ def test_opening_a_file_twice_keeps_the_first_ones_locks(tmp_path: Path) -> None
         assert store.check() == []
 
 
-def test_the_wal_lies_beside_the_file_and_not_beside_a_link_to_it(tmp_path: Path) -> None:
+def test_the_wal_lies_beside_the_file_and_not_beside_a_link_to_it(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link.db").symlink_to(tmp_path / "real" / "a.db")
     with Store.open(tmp_path / "link.db") as store:
@@ -74,11 +71,11 @@ def test_the_wal_lies_beside_the_file_and_not_beside_a_link_to_it(tmp_path: Path
 
 
 @pytest.fixture
-def v1(tmp_path: Path) -> Path:
+def v1(tmp_path):
     return Path(shutil.copy(FIXTURES / "store-v1.db", tmp_path / "store.db"))
 
 
-def test_the_kept_file_of_schema_1_opens_and_reads(v1: Path) -> None:
+def test_the_kept_file_of_schema_1_opens_and_reads(v1):
     with Store.open(v1) as store:
         assert store.check() == []
         assert [i.memory for i in store.list(include_invalid=True)] == [
@@ -96,7 +93,7 @@ def test_the_kept_file_of_schema_1_opens_and_reads(v1: Path) -> None:
         assert store.erase(["fact-1"]) == ["fact-1"]
 
 
-def test_the_kept_file_of_schema_3_opens_and_reads(tmp_path: Path) -> None:
+def test_the_kept_file_of_schema_3_opens_and_reads(tmp_path):
     path = Path(shutil.copy(FIXTURES / "store-v3.db", tmp_path / "store.db"))
     with sqlite3.connect(path) as db:
         assert db.execute("PRAGMA user_version").fetchone() == (3,)
@@ -142,14 +139,12 @@ def test_the_kept_file_of_schema_3_opens_and_reads(tmp_path: Path) -> None:
         assert [r.memory_ids for r in receipts.receipts(store)] == [(), ()]
 
 
-def add_a_table(connection: sqlite3.Connection) -> None:
+def add_a_table(connection):
     connection.execute("CREATE TABLE later (x INTEGER) STRICT")
 
 
 @pytest.mark.parametrize("named", ["2024", "20240131", "cafe", "0123abcdef"])
-def test_a_copy_that_the_user_made_is_no_leftover_of_an_upgrade(
-    v1: Path, monkeypatch: pytest.MonkeyPatch, named: str
-) -> None:
+def test_a_copy_that_the_user_made_is_no_leftover_of_an_upgrade(v1, monkeypatch, named):
     """The next upgrade had deleted it, and doctor had told to."""
     own = v1.with_name(f"store.db.v1.{named}.bak")
     own.write_bytes(b"the user's own")
@@ -160,7 +155,7 @@ def test_a_copy_that_the_user_made_is_no_leftover_of_an_upgrade(
     assert [file.name for file in v1.parent.glob("*.bak")] == [own.name]
 
 
-def test_a_folder_that_is_named_as_a_copy_keeps_no_erase_from_its_end(v1: Path) -> None:
+def test_a_folder_that_is_named_as_a_copy_keeps_no_erase_from_its_end(v1):
     v1.with_name("store.db.v0.bak").mkdir()
     with Store.open(v1) as store:
         store.erase([store.list()[0].id])
@@ -168,8 +163,8 @@ def test_a_folder_that_is_named_as_a_copy_keeps_no_erase_from_its_end(v1: Path) 
 
 
 def test_the_half_copy_of_an_upgrade_is_known_even_if_its_random_digits_have_no_letter(
-    v1: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    v1, monkeypatch
+):
     seen: list[list[str]] = []
     monkeypatch.setattr(database.uuid, "uuid4", lambda: UUID(int=0))
     monkeypatch.setattr(database.os, "replace", lambda *_: seen.append(database.left_behind(v1)))
@@ -177,9 +172,7 @@ def test_the_half_copy_of_an_upgrade_is_known_even_if_its_random_digits_have_no_
     assert [len(found) for found in seen] == [1]
 
 
-def test_a_migration_keeps_a_copy_of_the_file_before_it(
-    v1: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_migration_keeps_a_copy_of_the_file_before_it(v1, monkeypatch):
     monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, add_a_table, lambda c: None])
     v1.with_name("store.db.v1.0123abcd.bak").write_bytes(b"left by an upgrade that was killed")
     with Store.open(v1) as store:
@@ -196,8 +189,8 @@ def test_a_migration_keeps_a_copy_of_the_file_before_it(
         assert store.check() == []
 
 
-def test_a_migration_that_fails_changes_nothing(v1: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def breaks(connection: sqlite3.Connection) -> None:
+def test_a_migration_that_fails_changes_nothing(v1, monkeypatch):
+    def breaks(connection):
         add_a_table(connection)
         connection.execute("INSERT INTO no_such_table VALUES (1)")
 
@@ -211,10 +204,8 @@ def test_a_migration_that_fails_changes_nothing(v1: Path, monkeypatch: pytest.Mo
         assert ("later",) not in names
 
 
-def test_a_migration_without_room_for_its_copy_is_not_begun(
-    v1: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_room(*_: object) -> None:
+def test_a_migration_without_room_for_its_copy_is_not_begun(v1, monkeypatch):
+    def no_room(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, add_a_table])
@@ -227,7 +218,7 @@ def test_a_migration_without_room_for_its_copy_is_not_begun(
         assert store._writer.execute("PRAGMA user_version").fetchone() == (CURRENT,)
 
 
-def test_a_newer_schema_is_refused_with_both_versions(v1: Path) -> None:
+def test_a_newer_schema_is_refused_with_both_versions(v1):
     raw(v1, f"PRAGMA user_version = {CURRENT + 6}")
     before = v1.read_bytes()
     refused = rf"version {CURRENT + 6} .* versions up to {CURRENT}; upgrade"
@@ -245,9 +236,7 @@ def test_a_newer_schema_is_refused_with_both_versions(v1: Path) -> None:
      (b"# Shopping list\n" * 500, "no edgemem store")],
     ids=["another program's database", "a byte", "zeros", "a text"],
 )  # fmt: skip
-def test_what_is_no_store_is_refused_and_left_as_it_is(
-    tmp_path: Path, content: bytes | None, told: str
-) -> None:
+def test_what_is_no_store_is_refused_and_left_as_it_is(tmp_path, content, told):
     path = tmp_path / "list.txt"
     if content is None:
         raw(path, "CREATE TABLE bookmarks (url TEXT)")
@@ -258,16 +247,16 @@ def test_what_is_no_store_is_refused_and_left_as_it_is(
     assert path.read_bytes() == content and list(tmp_path.iterdir()) == [path]
 
 
-def test_an_empty_file_is_a_new_store(tmp_path: Path) -> None:
+def test_an_empty_file_is_a_new_store(tmp_path):
     (tmp_path / "a.db").touch()
     with Store.open(tmp_path / "a.db") as store:
         assert store.list() == []
 
 
-def test_a_place_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_says_so(tmp_path):
     (tmp_path / "file").touch()
     for place in (tmp_path, tmp_path / "file" / "a.db"):
-        message = raised(lambda place=place: Store.open(place))  # type: ignore[misc]
+        message = raised(lambda place=place: Store.open(place))
         assert str(place) in message
         assert "choose another place" in message
     for no_path in ("a\0b", "\ud800"):
@@ -275,9 +264,7 @@ def test_a_place_that_cannot_be_written_says_so(tmp_path: Path) -> None:
             Store.open(tmp_path / no_path)
 
 
-def test_a_file_without_permission_says_so_to_root_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_without_permission_says_so_to_root_too(tmp_path, monkeypatch):
     path = tmp_path / "a.db"
     Store.open(path).close()
     monkeypatch.setattr(os, "access", lambda *_: False)
@@ -285,13 +272,13 @@ def test_a_file_without_permission_says_so_to_root_too(
         Store.open(path)
 
 
-def one_memory(path: Path) -> Path:
+def one_memory(path):
     with Store.open(path) as store:
         add(store, memory("m1"))
     return path
 
 
-def check_that_it_is_only_read(path: Path) -> None:
+def check_that_it_is_only_read(path):
     before = sorted(path.parent.iterdir())
     with Store.open(path) as store:
         assert [item.id for item in store.list()] == ["m1"]
@@ -307,7 +294,7 @@ def check_that_it_is_only_read(path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
-def test_a_read_only_file_or_folder_is_opened_for_reading(tmp_path: Path) -> None:
+def test_a_read_only_file_or_folder_is_opened_for_reading(tmp_path):
     path = one_memory(tmp_path / "a.db")
     path.chmod(0o400)
     check_that_it_is_only_read(path)
@@ -320,18 +307,14 @@ def test_a_read_only_file_or_folder_is_opened_for_reading(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("read_only", ["a ü#%.db", "."])
-def test_a_store_on_read_only_media_is_opened_for_reading(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_only: str
-) -> None:
+def test_a_store_on_read_only_media_is_opened_for_reading(tmp_path, monkeypatch, read_only):
     path = one_memory(tmp_path / "a ü#%.db")
     refused = (tmp_path / read_only, os.W_OK)
     monkeypatch.setattr(os, "access", lambda place, mode: (Path(place), mode) != refused)
     check_that_it_is_only_read(path)
 
 
-def test_what_the_log_of_a_read_only_file_holds_is_read_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_log_of_a_read_only_file_holds_is_read_too(tmp_path, monkeypatch):
     with Store.open(tmp_path / "a.db") as writer:
         monkeypatch.setattr(os, "access", lambda _, mode: mode != os.W_OK)
         with Store.open(tmp_path / "a.db") as reader:
@@ -340,7 +323,7 @@ def test_what_the_log_of_a_read_only_file_holds_is_read_too(
                 assert list(reader.get(["m1", "m2"]))[-1] == id
 
 
-def test_on_a_full_disk_a_store_is_opened_for_reading(tmp_path: Path) -> None:
+def test_on_a_full_disk_a_store_is_opened_for_reading(tmp_path):
     path = one_memory(tmp_path / "a.db")
     with full_disk(), Store.open(path) as store:
         assert [item.id for item in store.list()] == ["m1"]
@@ -352,7 +335,7 @@ def test_on_a_full_disk_a_store_is_opened_for_reading(tmp_path: Path) -> None:
         assert [item.id for item in store.list()] == ["m1"]
 
 
-def test_a_full_disk_hides_nothing_that_the_log_holds(tmp_path: Path) -> None:
+def test_a_full_disk_hides_nothing_that_the_log_holds(tmp_path):
     with Store.open(one_memory(tmp_path / "a.db")) as store:
         add(store, memory("m2"))
         for end in ("", "-wal"):  # as a killed program leaves them
@@ -365,9 +348,7 @@ def test_a_full_disk_hides_nothing_that_the_log_holds(tmp_path: Path) -> None:
         assert [item.id for item in store.list()] == ["m1", "m2"]
 
 
-def test_an_older_schema_on_read_only_media_says_to_copy_it(
-    v1: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_older_schema_on_read_only_media_says_to_copy_it(v1, monkeypatch):
     before = v1.read_bytes()
     monkeypatch.setattr(os, "access", lambda _, mode: mode != os.W_OK)
     with pytest.raises(StoreError, match=r"has schema version 1, .* copy it to a folder that can"):
@@ -378,7 +359,7 @@ def test_an_older_schema_on_read_only_media_says_to_copy_it(
 # --- refusals while it is open ----------------------------------------------------------------
 
 
-def test_a_full_disk_undoes_the_write_and_says_so(tmp_path: Path) -> None:
+def test_a_full_disk_undoes_the_write_and_says_so(tmp_path):
     with Store.open(tmp_path / "a.db") as store:
         add(store, memory("m1"))
         pages = store._writer.execute("PRAGMA page_count").fetchone()[0]
@@ -392,7 +373,7 @@ def test_a_full_disk_undoes_the_write_and_says_so(tmp_path: Path) -> None:
         add(store, memory("m2"))
 
 
-def test_a_full_disk_that_the_caller_swallows_commits_nothing_later(tmp_path: Path) -> None:
+def test_a_full_disk_that_the_caller_swallows_commits_nothing_later(tmp_path):
     with Store.open(tmp_path / "a.db") as store:
         pages = store._writer.execute("PRAGMA page_count").fetchone()[0]
         store._writer.execute(f"PRAGMA max_page_count = {pages}")
@@ -404,14 +385,14 @@ def test_a_full_disk_that_the_caller_swallows_commits_nothing_later(tmp_path: Pa
         assert store.list() == []
 
 
-def test_a_write_that_is_not_permitted_is_store_full(tmp_path: Path) -> None:
+def test_a_write_that_is_not_permitted_is_store_full(tmp_path):
     with Store.open(tmp_path / "a.db") as store:
         store._writer.execute("PRAGMA query_only = ON")
         with pytest.raises(StoreFull, match="permissions"):
             add(store, memory("m1"))
 
 
-def test_a_lock_that_is_held_too_long_is_store_locked(tmp_path: Path) -> None:
+def test_a_lock_that_is_held_too_long_is_store_locked(tmp_path):
     path = tmp_path / "a.db"
     with Store.open(path) as first, Store.open(path, busy_timeout_s=0.05) as second:
         with first.transaction() as tx:
@@ -426,7 +407,7 @@ def test_a_lock_that_is_held_too_long_is_store_locked(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory):
     path = tmp_path_factory.mktemp("whole") / "a.db"
     with Store.open(path) as store:
         for i in range(60):
@@ -443,7 +424,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def use_everything(path: Path) -> Iterator[object]:
+def use_everything(path):
     """Each call answers or raises one of our errors; anything else is a bug."""
     try:
         store = Store.open(path, busy_timeout_s=0.2)
@@ -475,7 +456,7 @@ def use_everything(path: Path) -> Iterator[object]:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_flipped_bytes_give_an_answer_or_our_error(whole: Path, tmp_path: Path, seed: int) -> None:
+def test_flipped_bytes_give_an_answer_or_our_error(whole, tmp_path, seed):
     choose = random.Random(seed)
     data = bytearray(whole.read_bytes())
     page = 8192
@@ -491,18 +472,14 @@ def test_flipped_bytes_give_an_answer_or_our_error(whole: Path, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_truncated_file_gives_an_answer_or_our_error(
-    whole: Path, tmp_path: Path, seed: int
-) -> None:
+def test_a_truncated_file_gives_an_answer_or_our_error(whole, tmp_path, seed):
     data = whole.read_bytes()
     path = tmp_path / "a.db"
     path.write_bytes(data[: random.Random(seed).randrange(1, len(data))])
     assert any(isinstance(outcome, StoreError) or outcome for outcome in use_everything(path))
 
 
-def test_every_damaged_header_byte_gives_an_answer_or_our_error(
-    whole: Path, tmp_path: Path
-) -> None:
+def test_every_damaged_header_byte_gives_an_answer_or_our_error(whole, tmp_path):
     data = whole.read_bytes()
     path = tmp_path / "a.db"
     for at in range(100):
@@ -516,9 +493,7 @@ def test_every_damaged_header_byte_gives_an_answer_or_our_error(
             pass
 
 
-def test_a_row_that_sqlite_can_read_and_we_cannot_is_store_corrupt(
-    whole: Path, tmp_path: Path
-) -> None:
+def test_a_row_that_sqlite_can_read_and_we_cannot_is_store_corrupt(whole, tmp_path):
     path = Path(shutil.copy(whole, tmp_path / "a.db"))
     raw(path, "UPDATE memories SET metadata = '[1' WHERE id = 'm1'",
         "UPDATE memories SET expires_at = 'soon' WHERE id = 'm2'",
@@ -537,7 +512,7 @@ def test_a_row_that_sqlite_can_read_and_we_cannot_is_store_corrupt(
 # --- importing --------------------------------------------------------------------------------
 
 
-def test_opening_a_store_that_exists_does_not_import_sqlite_utils(whole: Path) -> None:
+def test_opening_a_store_that_exists_does_not_import_sqlite_utils(whole):
     script = (
         "import sys; from edgemem.store import Store; Store.open(sys.argv[1]).close();"
         "print('sqlite_utils' in sys.modules)"
@@ -545,7 +520,7 @@ def test_opening_a_store_that_exists_does_not_import_sqlite_utils(whole: Path) -
     assert finished(child(script, whole)) == "False\n"
 
 
-def test_a_share_of_windows_is_a_path_to_sqlite_and_no_host() -> None:
+def test_a_share_of_windows_is_a_path_to_sqlite_and_no_host():
     share = database.uri(PureWindowsPath(r"\\nas\home\Ana B\memory.db"), "mode=ro")
     assert share == "file:////nas/home/Ana%20B/memory.db?mode=ro"
     with pytest.raises(sqlite3.OperationalError, match="unable to open"):  # not "invalid authority"
@@ -554,7 +529,7 @@ def test_a_share_of_windows_is_a_path_to_sqlite_and_no_host() -> None:
     assert database.uri(PurePosixPath("/a?b.db"), "mode=ro") == "file:///a%3Fb.db?mode=ro"
 
 
-def test_an_sqlite_too_old_for_the_schema_says_which_is_needed() -> None:
+def test_an_sqlite_too_old_for_the_schema_says_which_is_needed():
     too_old = sqlite3.OperationalError('near "STRICT": syntax error')
     assert "3.37 or later" in str(database._translated(too_old, "a.db"))
     too_old = sqlite3.OperationalError("unknown table option: STRICT")

@@ -1,14 +1,11 @@
 """Devices of one person that exchange through folders: who wins, what is kept, what is gone."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import shutil
 import time
 import zlib
-from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -26,7 +23,7 @@ from edgemem.results import Entity, Picture, Scope
 from edgemem.store import NewRelation, Store, images
 from edgemem.store.receipts import add_mark, marks, remove_mark, set_never_send
 from edgemem.store.relations import relations
-from edgemem.store.sync import Version, begin, own_device, take_in, unpack, versions
+from edgemem.store.sync import begin, own_device, take_in, unpack, versions
 from edgemem.sync import exchange as module
 from edgemem.sync import pairing_code
 from edgemem.sync import sync as sync_memory
@@ -43,12 +40,12 @@ from edgemem.sync.exchange import (
 HOUR = 3_600_000 << 16
 
 
-def write(store: Store, id: str, text: str, at: str = T1, **more: object) -> None:
+def write(store, id, text, at=T1, **more):
     with store.transaction() as tx:
-        tx.update_memory(id, memory=text, search_text=text, vectors=unit(1), updated_at=at, **more)  # type: ignore[arg-type]
+        tx.update_memory(id, memory=text, search_text=text, vectors=unit(1), updated_at=at, **more)
 
 
-def written(folder: Path) -> list[Version]:
+def written(folder):
     """All that lies in the files of a folder, opened."""
     return [
         version
@@ -60,7 +57,7 @@ def written(folder: Path) -> list[Version]:
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[tuple[Store, Store, Path]]:
+def pair(tmp_path):
     """Two devices that know m0, taken from t0, and their folder."""
     with Store.open(tmp_path / "a.db") as a, Store.open(tmp_path / "b.db") as b:
         add(a, turn("t0"), memory("m0", "old", sources=("t0",)))
@@ -70,7 +67,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[Store, Store, Path]]:
         yield a, b, tmp_path / "folder"
 
 
-def test_all_that_travels_arrives_with_its_vectors_and_can_be_searched(pair) -> None:
+def test_all_that_travels_arrives_with_its_vectors_and_can_be_searched(pair):
     a, b, folder = pair
     ada, oslo = Entity("Ada", "person", ("Addie",)), Entity("Oslo", "place")
     add(a, turn("t1", "I moved"), memory("m1", "Ada lives in Oslo", sources=("t1",)))
@@ -89,7 +86,7 @@ def test_all_that_travels_arrives_with_its_vectors_and_can_be_searched(pair) -> 
     assert b.meta("embedder_dim") == str(DIM)
 
 
-def test_an_image_comes_along_with_what_its_memory_calls_it_and_goes_with_it(pair) -> None:
+def test_an_image_comes_along_with_what_its_memory_calls_it_and_goes_with_it(pair):
     a, b, folder = pair
     data = bytes(range(256)) * 400  # beside the file, not in it
     picture = Picture(
@@ -114,7 +111,7 @@ def test_an_image_comes_along_with_what_its_memory_calls_it_and_goes_with_it(pai
 
 def test_lost_bytes_of_an_image_stop_no_sync_and_come_back_from_a_device_that_has_them(
     pair,
-) -> None:
+):
     a, b, folder = pair
     data = bytes(range(256)) * 400
     picture = Picture(
@@ -135,7 +132,7 @@ def test_lost_bytes_of_an_image_stop_no_sync_and_come_back_from_a_device_that_ha
     assert b.check() == [] and images.image(b, picture.id).data == data
 
 
-def test_a_reset_empties_every_device(pair) -> None:
+def test_a_reset_empties_every_device(pair):
     a, b, folder = pair
     a.reset()
     converge(folder, a, b)
@@ -145,16 +142,14 @@ def test_a_reset_empties_every_device(pair) -> None:
     assert [m.id for m in a.list()] == ["new"]
 
 
-def test_other_folders_at_a_place_are_no_devices_and_are_not_read(
-    pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_folders_at_a_place_are_no_devices_and_are_not_read(pair, monkeypatch):
     a, _, folder = pair
     sync(a, folder)
     for name in (".stfolder", "System Volume Information", "lost+found"):
         (folder / name).mkdir()
     scandir = os.scandir
 
-    def refusing(path: str | Path):
+    def refusing(path):
         if Path(path).name == "lost+found":
             raise PermissionError(13, "Permission denied", str(path))
         return scandir(path)
@@ -163,7 +158,7 @@ def test_other_folders_at_a_place_are_no_devices_and_are_not_read(
     assert sync(a, folder) == Synced(devices=1)
 
 
-def test_an_exchange_without_news_writes_nothing(pair) -> None:
+def test_an_exchange_without_news_writes_nothing(pair):
     a, b, folder = pair
     sync(a, folder)  # it has seen that b has seen it
     before = {file: file.stat().st_mtime_ns for file in folder.rglob("*")}
@@ -173,7 +168,7 @@ def test_an_exchange_without_news_writes_nothing(pair) -> None:
     assert a.generation() == generation
 
 
-def test_the_last_writer_wins_and_the_other_text_is_in_the_history(pair) -> None:
+def test_the_last_writer_wins_and_the_other_text_is_in_the_history(pair):
     a, b, folder = pair
     write(a, "m0", "from a")
     time.sleep(0.01)  # within one tick of the clock the device's id decides which is later
@@ -183,7 +178,7 @@ def test_the_last_writer_wins_and_the_other_text_is_in_the_history(pair) -> None
     assert {h["new_memory"] for h in a.history("m0")} == {"old", "from a", "from b"}
 
 
-def test_a_history_is_told_oldest_first_although_the_later_change_was_made_here(pair) -> None:
+def test_a_history_is_told_oldest_first_although_the_later_change_was_made_here(pair):
     a, b, folder = pair
     write(a, "m0", "first", at=T1)
     time.sleep(0.01)  # within one tick of the clock the device's id decides which is later
@@ -193,7 +188,7 @@ def test_a_history_is_told_oldest_first_although_the_later_change_was_made_here(
         assert [h["new_memory"] for h in store.history("m0")] == ["old", "first", "second"]
 
 
-def test_who_answers_an_edit_wins_although_their_clock_is_hours_behind(pair) -> None:
+def test_who_answers_an_edit_wins_although_their_clock_is_hours_behind(pair):
     a, b, folder = pair
     a._writer.execute("UPDATE sync_self SET clock = clock + ?", (5 * HOUR,))
     write(a, "m0", "ahead")
@@ -204,8 +199,8 @@ def test_who_answers_an_edit_wins_although_their_clock_is_hours_behind(pair) -> 
 
 
 def test_what_was_stored_by_a_clock_ahead_before_the_first_sync_can_be_changed(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     with Store.open(tmp_path / "a.db") as a, Store.open(tmp_path / "b.db") as b:
         add(a, memory("m0", "old", created_at=FAR_AHEAD), memory("m1", created_at=FAR_AHEAD))
         for store in (a, b):
@@ -220,7 +215,7 @@ def test_what_was_stored_by_a_clock_ahead_before_the_first_sync_can_be_changed(
 
 def test_what_ended_by_a_clock_ahead_has_ended_everywhere_and_a_dated_end_keeps_its_day(
     pair,
-) -> None:
+):
     """It was live on the other devices for as long as the clock was ahead."""
     a, b, folder = pair
     ada, oslo = Entity("Ada", "person"), Entity("Oslo", "place")
@@ -237,7 +232,7 @@ def test_what_ended_by_a_clock_ahead_has_ended_everywhere_and_a_dated_end_keeps_
     assert relations(b, ADA, include_invalid=True)[0].valid_to == b.get(["m0"])["m0"].valid_to
 
 
-def test_a_contradiction_on_each_device_keeps_both_facts_with_their_times(pair) -> None:
+def test_a_contradiction_on_each_device_keeps_both_facts_with_their_times(pair):
     a, b, folder = pair
     for store, id, at in ((a, "oslo", T1), (b, "rome", T2)):
         with store.transaction() as tx:
@@ -251,7 +246,7 @@ def test_a_contradiction_on_each_device_keeps_both_facts_with_their_times(pair) 
     assert m0.valid_to == T2
 
 
-def test_a_mark_here_and_an_edit_there_are_both_kept(pair) -> None:
+def test_a_mark_here_and_an_edit_there_are_both_kept(pair):
     a, b, folder = pair
     with a.transaction() as tx:
         set_never_send(tx, "m0", True)
@@ -265,7 +260,7 @@ def test_a_mark_here_and_an_edit_there_are_both_kept(pair) -> None:
     assert b.get(["m0"])["m0"].metadata == {"tag": 1}
 
 
-def test_a_mark_taken_off_here_after_an_edit_came_leaves_a_second_edit_there(pair) -> None:
+def test_a_mark_taken_off_here_after_an_edit_came_leaves_a_second_edit_there(pair):
     a, b, folder = pair
     with a.transaction() as tx:
         set_never_send(tx, "m0", True)
@@ -279,7 +274,7 @@ def test_a_mark_taken_off_here_after_an_edit_came_leaves_a_second_edit_there(pai
     assert (m0 := a.get(["m0"])["m0"]).memory == "second edit" and m0.metadata == {}
 
 
-def test_a_deleted_memory_is_in_no_index_and_a_later_edit_brings_it_back(pair) -> None:
+def test_a_deleted_memory_is_in_no_index_and_a_later_edit_brings_it_back(pair):
     a, b, folder = pair
     with a.transaction() as tx:
         tx.delete_memory("m0", T1)
@@ -293,7 +288,7 @@ def test_a_deleted_memory_is_in_no_index_and_a_later_edit_brings_it_back(pair) -
     assert a.list(ADA) == [] and a.counts()["vectors"] == 0
 
 
-def test_an_erase_wins_over_a_later_edit_and_leaves_no_word_in_any_file(pair) -> None:
+def test_an_erase_wins_over_a_later_edit_and_leaves_no_word_in_any_file(pair):
     a, b, folder = pair
     add(a, turn("t1", "bystander"), memory("m1", "kept text", sources=("t1",)))
     write(a, "m0", "zanzibar")
@@ -311,7 +306,7 @@ def test_an_erase_wins_over_a_later_edit_and_leaves_no_word_in_any_file(pair) ->
         assert file.is_dir() or b"zanzibar" not in file.read_bytes(), file
 
 
-def test_an_erased_name_is_gone_from_the_relations_of_others_in_every_file(pair) -> None:
+def test_an_erased_name_is_gone_from_the_relations_of_others_in_every_file(pair):
     a, b, folder = pair
     sister, lena, oslo = "User's sister", Entity("Lena", "person", ("User's sister",)), "Oslo"
     add(a, turn("t1"), memory("m1", "User's sister is Lena", sources=("t1",)))
@@ -328,7 +323,7 @@ def test_an_erased_name_is_gone_from_the_relations_of_others_in_every_file(pair)
     assert "Lena" not in json.dumps([version.body for version in written(folder)])
 
 
-def test_an_erase_takes_the_turn_that_only_another_device_knows_and_no_more(pair) -> None:
+def test_an_erase_takes_the_turn_that_only_another_device_knows_and_no_more(pair):
     a, b, folder = pair
     add(a, turn("t1"), memory("own1", "the turn t1", sources=("t1",)))
     add(a, memory("both", "from t0 and t1", sources=("t0", "t1")))
@@ -341,9 +336,7 @@ def test_an_erase_takes_the_turn_that_only_another_device_knows_and_no_more(pair
     assert set(a.turns(["t0", "t1", "t2"])) == {"t1"}
 
 
-def test_a_history_that_comes_before_its_memory_waits_and_is_erased_with_it(
-    pair, tmp_path: Path
-) -> None:
+def test_a_history_that_comes_before_its_memory_waits_and_is_erased_with_it(pair, tmp_path):
     a, b, folder = pair
     add(a, turn("t1"), memory("m1", "ZANZIBAR", sources=("t1",)))
     with a.snapshot() as connection:
@@ -359,7 +352,7 @@ def test_a_history_that_comes_before_its_memory_waits_and_is_erased_with_it(
     assert b"ZANZIBAR" not in bytes_beside(tmp_path / "b.db")
 
 
-def test_turns_that_may_quote_what_is_erased_go_where_they_were_said(pair) -> None:
+def test_turns_that_may_quote_what_is_erased_go_where_they_were_said(pair):
     a, b, folder = pair
     add(b, turn("answer", "as you said: old", role="assistant"))
     add(b, turn("other", scope=Scope(user_id="bob"), role="assistant"))
@@ -368,7 +361,7 @@ def test_turns_that_may_quote_what_is_erased_go_where_they_were_said(pair) -> No
     assert list(a.turns(["answer", "other"])) == ["other"]
 
 
-def test_what_an_import_brings_back_is_erased_again(pair) -> None:
+def test_what_an_import_brings_back_is_erased_again(pair):
     a, b, folder = pair
     a.erase(["m0"])
     converge(folder, a, b)
@@ -378,7 +371,7 @@ def test_what_an_import_brings_back_is_erased_again(pair) -> None:
     assert [m.id for m in b.list(ADA)] == ["m2"]
 
 
-def test_a_taken_off_never_send_mark_is_gone_everywhere(pair) -> None:
+def test_a_taken_off_never_send_mark_is_gone_everywhere(pair):
     a, b, folder = pair
     with a.transaction() as tx:
         add_mark(tx, pattern="x")
@@ -390,7 +383,7 @@ def test_a_taken_off_never_send_mark_is_gone_everywhere(pair) -> None:
 
 
 @pytest.mark.parametrize("harm", ["lost", "cut", "damaged", "head lost", "head cut"])
-def test_a_file_that_suffers_is_written_again(pair, harm: str) -> None:
+def test_a_file_that_suffers_is_written_again(pair, harm):
     a, b, folder = pair
     add(a, memory("m1"))
     sync(a, folder)
@@ -407,7 +400,7 @@ def test_a_file_that_suffers_is_written_again(pair, harm: str) -> None:
     assert "m1" in b.get(["m1"])
 
 
-def test_a_damaged_name_of_the_key_is_not_taken_for_another_code(tmp_path: Path) -> None:
+def test_a_damaged_name_of_the_key_is_not_taken_for_another_code(tmp_path):
     with Store.open(":memory:") as a, Store.open(":memory:") as b:
         for store in (a, b):
             begin(store, SECRET)
@@ -420,9 +413,7 @@ def test_a_damaged_name_of_the_key_is_not_taken_for_another_code(tmp_path: Path)
         converge(tmp_path, a, b)
 
 
-def test_an_exchange_that_is_killed_anywhere_is_made_good_by_the_next(
-    pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_exchange_that_is_killed_anywhere_is_made_good_by_the_next(pair, monkeypatch):
     a, b, folder = pair
     for step in range(6):
         add(a, memory(f"m{step + 1}"), turn(f"s{step}"))
@@ -430,7 +421,7 @@ def test_an_exchange_that_is_killed_anywhere_is_made_good_by_the_next(
             a.erase([f"m{step}"])
         left = iter(range(step))
 
-        def stumble(name: str, left=left):
+        def stumble(name, left=left):
             whole = getattr(Directory, name)
 
             def act(self, *args):
@@ -451,8 +442,8 @@ def test_an_exchange_that_is_killed_anywhere_is_made_good_by_the_next(
 
 
 def test_versions_are_committed_with_what_they_are_of_whenever_the_process_dies(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     with Store.open(tmp_path / "a.db") as a:
         begin(a, SECRET)
     code = """
@@ -476,7 +467,7 @@ for i in range(100_000):
         assert len(b.list(ADA)) >= 31
 
 
-def test_a_copy_of_a_store_becomes_a_device_of_its_own(pair, tmp_path: Path) -> None:
+def test_a_copy_of_a_store_becomes_a_device_of_its_own(pair, tmp_path):
     a, b, folder = pair
     a._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     shutil.copy(tmp_path / "a.db", tmp_path / "copy.db")
@@ -489,7 +480,7 @@ def test_a_copy_of_a_store_becomes_a_device_of_its_own(pair, tmp_path: Path) -> 
         assert len(list(folder.iterdir())) == 3
 
 
-def test_what_was_learned_at_one_place_goes_on_to_the_next(pair, tmp_path: Path) -> None:
+def test_what_was_learned_at_one_place_goes_on_to_the_next(pair, tmp_path):
     a, b, folder = pair
     with Store.open(tmp_path / "c.db") as c:
         begin(c, SECRET)
@@ -502,14 +493,14 @@ def test_what_was_learned_at_one_place_goes_on_to_the_next(pair, tmp_path: Path)
         assert "m1" in c.get(["m1"]) and digest(c) == digest(a)
 
 
-def test_a_new_device_sends_back_none_of_what_it_has_read(pair, tmp_path: Path) -> None:
+def test_a_new_device_sends_back_none_of_what_it_has_read(pair, tmp_path):
     _a, _b, folder = pair
     with Store.open(tmp_path / "c.db") as c:
         begin(c, SECRET)
         assert (done := sync(c, folder)).received and not done.sent
 
 
-def test_many_small_files_become_one(pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_small_files_become_one(pair, monkeypatch):
     a, b, folder = pair
     monkeypatch.setattr(module, "SMALL_FILES", 5)
     for number in range(12):
@@ -520,7 +511,7 @@ def test_many_small_files_become_one(pair, monkeypatch: pytest.MonkeyPatch) -> N
     converge(folder, a, b)
 
 
-def test_outdated_versions_do_not_pile_up(pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outdated_versions_do_not_pile_up(pair, monkeypatch):
     a, b, folder = pair
     monkeypatch.setattr(module, "CHUNK_BYTES", 1)  # no file is small
     monkeypatch.setattr(module, "OUTDATED_ROWS", 5)
@@ -535,7 +526,7 @@ def test_outdated_versions_do_not_pile_up(pair, monkeypatch: pytest.MonkeyPatch)
     converge(folder, a, b)
 
 
-def test_another_embedders_vectors_are_made_anew(pair, tmp_path: Path) -> None:
+def test_another_embedders_vectors_are_made_anew(pair, tmp_path):
     a, _b, folder = pair
     with a.transaction() as tx:
         tx.set_meta("embedder_model", "one@1")
@@ -547,7 +538,7 @@ def test_another_embedders_vectors_are_made_anew(pair, tmp_path: Path) -> None:
             tx.set_meta("embedder_model", "other@1")
         asked: list[str] = []
 
-        def vectors_for(texts: list[str]) -> list[np.ndarray]:
+        def vectors_for(texts):
             asked.extend(texts)
             return [unit(9, dim=5) for _ in texts]
 
@@ -556,7 +547,7 @@ def test_another_embedders_vectors_are_made_anew(pair, tmp_path: Path) -> None:
         assert c.vectors()["m1"].shape == (1, 5)
 
 
-def test_a_relation_waits_for_what_ended_it(pair, tmp_path: Path) -> None:
+def test_a_relation_waits_for_what_ended_it(pair, tmp_path):
     a, b, folder = pair
     place = NewRelation(Entity("Ada", "person"), "lives_in", Entity("Oslo", "place"))
     with a.transaction() as tx:
@@ -576,9 +567,7 @@ def test_a_relation_waits_for_what_ended_it(pair, tmp_path: Path) -> None:
         assert relations(a, ADA, include_invalid=True)[0].invalidated_by == "new"
 
 
-def test_devices_with_other_versions_refuse_with_the_next_step(
-    pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_devices_with_other_versions_refuse_with_the_next_step(pair, monkeypatch):
     a, b, folder = pair
     newer = [*module.MIGRATIONS, lambda connection: None]
     with monkeypatch.context() as patched:
@@ -593,8 +582,8 @@ def test_devices_with_other_versions_refuse_with_the_next_step(
 
 
 def test_devices_that_are_upgraded_one_after_the_other_do_not_wait_for_each_other(
-    pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    pair, monkeypatch
+):
     """Each refused the other's old files before it had written new ones."""
     a, b, folder = pair
     sync(b, folder)
@@ -607,7 +596,7 @@ def test_devices_that_are_upgraded_one_after_the_other_do_not_wait_for_each_othe
     converge(folder, a, b)
 
 
-def test_files_of_an_earlier_format_are_said_to_be_another_versions(pair) -> None:
+def test_files_of_an_earlier_format_are_said_to_be_another_versions(pair):
     a, b, folder = pair
     sync(b, folder)
     for head in folder.glob("*/head"):
@@ -621,7 +610,7 @@ def test_files_of_an_earlier_format_are_said_to_be_another_versions(pair) -> Non
         sync(b, folder)
 
 
-def test_an_empty_device_begins_with_its_own_embedder(tmp_path: Path) -> None:
+def test_an_empty_device_begins_with_its_own_embedder(tmp_path):
     """It took the embedder of an upgraded store, and every add and search then failed."""
     with (
         quick(tmp_path / "a.db", embedder=BagOfWords(model_id="old@1")) as a,
@@ -635,9 +624,7 @@ def test_an_empty_device_begins_with_its_own_embedder(tmp_path: Path) -> None:
         assert texts(b.search("cellar", top_k=1)) == ["The cellar is damp."]
 
 
-def test_a_store_that_is_no_device_and_a_folder_of_other_people_are_refused(
-    pair, tmp_path: Path
-) -> None:
+def test_a_store_that_is_no_device_and_a_folder_of_other_people_are_refused(pair, tmp_path):
     _a, _b, folder = pair
     with Store.open(tmp_path / "c.db") as c:
         with pytest.raises(StoreError, match="edgemem sync"):
@@ -651,7 +638,7 @@ def test_a_store_that_is_no_device_and_a_folder_of_other_people_are_refused(
             sync(c, tmp_path / "file")
 
 
-def test_a_code_survives_how_people_type_and_tells_a_slip() -> None:
+def test_a_code_survives_how_people_type_and_tells_a_slip():
     secret = bytes(range(14))  # one slip in 256 passes the checksum: no random code
     code = code_of(secret)
     assert re.fullmatch(r"([A-Z2-7]{4}-){5}[A-Z2-7]{4}", code)
@@ -665,7 +652,7 @@ def test_a_code_survives_how_people_type_and_tells_a_slip() -> None:
 # -- through Memory --------------------------------------------------------------------------
 
 
-def test_a_memory_finds_what_another_device_was_told_and_forgets_with_it(tmp_path: Path) -> None:
+def test_a_memory_finds_what_another_device_was_told_and_forgets_with_it(tmp_path):
     folder = tmp_path / "shared"
     with quick(tmp_path / "a" / "a.db") as a, quick(tmp_path / "b" / "b.db") as b:
         a.add("The boat is called Zanzibar.", user_id="ada", infer=False)
@@ -685,9 +672,7 @@ def test_a_memory_finds_what_another_device_was_told_and_forgets_with_it(tmp_pat
         assert b"Zanzibar" not in bytes_beside(folder / "x")
 
 
-def test_an_exchange_that_fails_after_an_erase_has_dropped_the_prompts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_exchange_that_fails_after_an_erase_has_dropped_the_prompts(tmp_path, monkeypatch):
     engine, folder = FakeEngine(), tmp_path / "folder"
     with quick(tmp_path / "a.db") as a, quick(tmp_path / "b.db", engine=engine) as b:
         (said,) = a.add("The PIN is 4711.", user_id="ada", infer=False)
@@ -705,7 +690,7 @@ def test_an_exchange_that_fails_after_an_erase_has_dropped_the_prompts(
         assert b.get(said.id) is None and engine.prompts == []
 
 
-def test_facts_are_not_taken_from_a_turn_that_was_deleted_elsewhere(tmp_path: Path) -> None:
+def test_facts_are_not_taken_from_a_turn_that_was_deleted_elsewhere(tmp_path):
     folder = tmp_path / "shared"
     with quick(tmp_path / "a.db") as a, quick(tmp_path / "b.db") as b:
         a.add("I moved to Oslo.", user_id="ada", infer="later")
@@ -719,8 +704,8 @@ def test_facts_are_not_taken_from_a_turn_that_was_deleted_elsewhere(tmp_path: Pa
 
 
 def test_facts_that_were_taken_here_go_with_the_turn_that_was_deleted_elsewhere(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     folder, known = tmp_path / "shared", {"I live in Oslo.": "{} lives in Oslo"}
     engine = FakeEngine(facts=known)
     with quick(tmp_path / "a.db", engine=engine) as a, quick(tmp_path / "b.db") as b:
@@ -735,7 +720,7 @@ def test_facts_that_were_taken_here_go_with_the_turn_that_was_deleted_elsewhere(
         assert texts(a.get_all()) == texts(b.get_all()) == []
 
 
-def test_a_vault_syncs_with_a_plain_store(tmp_path: Path) -> None:
+def test_a_vault_syncs_with_a_plain_store(tmp_path):
     from edgemem import vault
 
     key = vault.new_key()
@@ -752,6 +737,6 @@ def test_a_vault_syncs_with_a_plain_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_schedule_ends_with_equal_stores(seed: int) -> None:
+def test_a_schedule_ends_with_equal_stores(seed):
     """Whatever happens to devices and files; `python -m bench.sync --schedules N` runs more."""
     schedule(seed)

@@ -1,12 +1,9 @@
 """Two devices that sync over a line, and `edgemem sync`."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import ssl
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from threading import Thread
@@ -16,7 +13,6 @@ from clikit import invoke
 from memorykit import quick
 
 from bench.sync import digest
-from edgemem import Memory
 from edgemem.cli import output, typed
 from edgemem.errors import InputError, StoreError
 from edgemem.sync import network, pairing_code
@@ -28,7 +24,7 @@ DEVICE = "0123456789abcdef"
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[tuple[Memory, Server]]:
+def served(tmp_path):
     """A memory that another device can reach."""
     with quick(tmp_path / "a.db") as memory:
         folder = tmp_path / "a.db.sync"
@@ -41,21 +37,19 @@ def served(tmp_path: Path) -> Iterator[tuple[Memory, Server]]:
         thread.join(5)
 
 
-def call(server: Server, method: str, path: str, **more: object) -> tuple[int, bytes]:
+def call(server, method, path, **more):
     """The answer to a caller that has proven nothing."""
     context = ssl._create_unverified_context()
     line = http.client.HTTPSConnection("127.0.0.1", server.port, context=context, timeout=10)
     try:
-        line.request(method, path, **more)  # type: ignore[arg-type]
+        line.request(method, path, **more)
         answer = line.getresponse()
         return answer.status, answer.read()
     finally:
         line.close()
 
 
-def test_two_devices_end_equal_and_a_quiet_caller_delays_nobody(
-    served: tuple[Memory, Server], tmp_path: Path
-) -> None:
+def test_two_devices_end_equal_and_a_quiet_caller_delays_nobody(served, tmp_path):
     a, server = served
     a.add("The boat is called Zanzibar.", user_id="ada", infer=False)
     silent = http.client.HTTPConnection("127.0.0.1", server.port)
@@ -75,14 +69,12 @@ def test_two_devices_end_equal_and_a_quiet_caller_delays_nobody(
     silent.close()
 
 
-def test_an_exchange_may_take_longer_than_a_silent_connection(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_exchange_may_take_longer_than_a_silent_connection(tmp_path, monkeypatch):
     monkeypatch.setattr(network, "TIMEOUT_S", 0.5)
     monkeypatch.setattr(network._Handler, "timeout", 0.5)
     secret, done = new_secret(), []
 
-    def exchanged() -> None:  # as of a device whose store another process works on
+    def exchanged():  # as of a device whose store another process works on
         time.sleep(1.0)
         done.append(1)
 
@@ -96,9 +88,9 @@ def test_an_exchange_may_take_longer_than_a_silent_connection(
     assert done == [1, 1]
 
 
-def test_nobody_without_the_code_gets_or_leaves_anything(served: tuple[Memory, Server]) -> None:
+def test_nobody_without_the_code_gets_or_leaves_anything(served):
     memory, server = served
-    sync_memory(memory, memory.store.path.with_name("a.db.sync"))  # type: ignore[union-attr]
+    sync_memory(memory, memory.store.path.with_name("a.db.sync"))
     address = f"127.0.0.1:{server.port}"
     with pytest.raises(InputError, match="another pairing code"):
         Remote(address, new_secret())
@@ -117,7 +109,7 @@ def test_nobody_without_the_code_gets_or_leaves_anything(served: tuple[Memory, S
     remote.close()
 
 
-def test_a_caller_who_hangs_up_leaves_the_file_of_before(served: tuple[Memory, Server]) -> None:
+def test_a_caller_who_hangs_up_leaves_the_file_of_before(served):
     memory, server = served
     with closing(Remote(f"127.0.0.1:{server.port}", secret_of(pairing_code(memory)))) as remote:
         assert remote.names() == {}
@@ -133,9 +125,7 @@ def test_a_caller_who_hangs_up_leaves_the_file_of_before(served: tuple[Memory, S
         assert remote.read(DEVICE, "head") == b"a whole head"
 
 
-def test_a_remote_that_cannot_be_used_is_closed(
-    served: tuple[Memory, Server], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_remote_that_cannot_be_used_is_closed(served, monkeypatch):
     closed: list[Remote] = []
     monkeypatch.setattr(Remote, "close", lambda self: (closed.append(self), self._http.close()))
     monkeypatch.setattr(network._Handler, "_handle", lambda self: self._send(500, b"broken"))
@@ -146,16 +136,14 @@ def test_a_remote_that_cannot_be_used_is_closed(
     assert len(closed) == 1
 
 
-def test_a_file_that_vanishes_while_a_folder_is_listed_is_left_out(tmp_path: Path) -> None:
+def test_a_file_that_vanishes_while_a_folder_is_listed_is_left_out(tmp_path):
     (tmp_path / DEVICE).mkdir()
     (tmp_path / DEVICE / "head").write_bytes(b"1234")
     (tmp_path / DEVICE / "0000000001.changes").symlink_to(tmp_path / "gone")
     assert Directory(tmp_path).names() == {DEVICE: {"head": 4}}
 
 
-def test_a_proof_for_one_certificate_is_none_for_another(
-    served: tuple[Memory, Server], tmp_path: Path
-) -> None:
+def test_a_proof_for_one_certificate_is_none_for_another(served, tmp_path):
     """Who stands between two devices can only show a certificate of their own."""
     memory, server = served
     honest = server.fingerprint
@@ -167,13 +155,13 @@ def test_a_proof_for_one_certificate_is_none_for_another(
     between.close()
 
 
-def test_where_nobody_serves_the_error_says_what_to_start() -> None:
+def test_where_nobody_serves_the_error_says_what_to_start():
     for address in ("127.0.0.1:1", "127.0.0.1:99999", "", "[::1]:1"):
         with pytest.raises(StoreError, match="start `edgemem sync --serve` there"):
             Remote(address, new_secret())
 
 
-def test_an_address_that_is_taken_is_told(served: tuple[Memory, Server], tmp_path: Path) -> None:
+def test_an_address_that_is_taken_is_told(served, tmp_path):
     with pytest.raises(StoreError, match="cannot listen on 127"):
         Server(tmp_path, new_secret(), lambda: None, "127.0.0.1", served[1].port)
 
@@ -181,9 +169,7 @@ def test_an_address_that_is_taken_is_told(served: tuple[Memory, Server], tmp_pat
 # -- the command -----------------------------------------------------------------------------
 
 
-def test_the_command_pairs_syncs_and_says_what_it_did(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served: tuple[Memory, Server]
-) -> None:
+def test_the_command_pairs_syncs_and_says_what_it_did(tmp_path, monkeypatch, served):
     monkeypatch.setattr(output, "open_memory", lambda db, **_: quick(db))
     a, b, folder = (str(tmp_path / name) for name in ("x.db", "y.db", "shared"))
     with quick(a) as memory:
@@ -208,7 +194,7 @@ def test_the_command_pairs_syncs_and_says_what_it_did(
         assert digest(other.store) == digest(memory.store)
 
 
-def test_a_mistyped_file_makes_no_store_and_a_code_makes_one(tmp_path: Path) -> None:
+def test_a_mistyped_file_makes_no_store_and_a_code_makes_one(tmp_path):
     folder, a, b = (str(tmp_path / name) for name in ("shared", "a.db", "b.db"))
     with quick(a) as memory:
         code = pairing_code(memory)
@@ -219,9 +205,7 @@ def test_a_mistyped_file_makes_no_store_and_a_code_makes_one(tmp_path: Path) -> 
     assert Path(b).exists()
 
 
-def test_what_another_device_erases_leaves_the_chats_prompt_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_another_device_erases_leaves_the_chats_prompt_too(tmp_path, monkeypatch):
     monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path))
     monkeypatch.setattr(output, "open_memory", lambda db, **_: quick(db))
     a, folder = str(tmp_path / "memory.db"), str(tmp_path / "shared")

@@ -1,12 +1,8 @@
 """What happened before devices were paired, which name a store has, and what a reader delays."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Callable
 from contextlib import closing
 from hashlib import sha256
-from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -27,21 +23,21 @@ from edgemem.sync.network import Remote, Server
 KEY = bytes(range(32))
 
 
-def opened(path: Path, key: bytes | None = None) -> Store:
+def opened(path, key=None):
     return Store.open(path, busy_timeout_s=0.2, vault=None if key is None else vaults.of_key(key))
 
 
-def copied(store: Store, path: Path) -> None:
+def copied(store, path):
     store._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    shutil.copy(store.path, path)  # type: ignore[arg-type]
+    shutil.copy(store.path, path)
 
 
-def by_folder(a: Store, b: Store, folder: Path) -> None:
+def by_folder(a, b, folder):
     for store in (a, b, a, b):
         sync(store, folder)
 
 
-def by_line(a: Store, b: Store, folder: Path) -> None:
+def by_line(a, b, folder):
     """As `edgemem sync --with` does on b, once."""
     server = Server(folder, SECRET, lambda: sync(a, folder), "127.0.0.1", 0)
     Thread(target=server.serve_forever, daemon=True).start()
@@ -56,8 +52,8 @@ def by_line(a: Store, b: Store, folder: Path) -> None:
 @pytest.mark.parametrize("key", [None, KEY], ids=["plain", "vault"])
 @pytest.mark.parametrize("bring_together", [by_folder, by_line])
 def test_what_was_erased_before_the_devices_were_paired_is_erased_on_both(
-    tmp_path: Path, key: bytes | None, bring_together: Callable[[Store, Store, Path], None]
-) -> None:
+    tmp_path, key, bring_together
+):
     with opened(tmp_path / "a.db", key) as a:
         add(a, turn("t0", "Zephyrine said"), memory("m0", "Zephyrine is ill", sources=("t0",)),
             memory("m1", "Zephyrine sails", sources=("t0",)), turn("t2"),
@@ -85,7 +81,7 @@ def test_what_was_erased_before_the_devices_were_paired_is_erased_on_both(
             converge(tmp_path / "folder", a, b)
 
 
-def test_a_memory_erased_before_pairing_is_found_by_nobody_after_it(tmp_path: Path) -> None:
+def test_a_memory_erased_before_pairing_is_found_by_nobody_after_it(tmp_path):
     with quick(tmp_path / "laptop.db") as laptop:
         laptop.add("My sister Lena has an illness.", user_id="ana", infer=False)
         laptop.add("The cat sleeps.", user_id="ana", infer=False)
@@ -103,7 +99,7 @@ def test_a_memory_erased_before_pairing_is_found_by_nobody_after_it(tmp_path: Pa
     assert b"illness" not in bytes_beside(tmp_path / "phone" / "phone.db")
 
 
-def test_what_is_stored_again_after_an_erase_is_kept_at_the_first_sync(tmp_path: Path) -> None:
+def test_what_is_stored_again_after_an_erase_is_kept_at_the_first_sync(tmp_path):
     with opened(tmp_path / "a.db") as a, opened(tmp_path / "b.db") as b:
         told = (turn("t0", "I like green tea"), memory("m0", "I like green tea", sources=("t0",)),
                 memory("m1", "I live in Oslo"))  # fmt: skip
@@ -132,7 +128,7 @@ def test_what_is_stored_again_after_an_erase_is_kept_at_the_first_sync(tmp_path:
 # -- names -----------------------------------------------------------------------------------------
 
 
-def with_image(store: Store) -> None:
+def with_image(store):
     data = bytes(range(256)) * 400
     picture = Picture(
         id=sha256(data).hexdigest(), mime="image/png", size_bytes=len(data), width=1, height=1,
@@ -144,7 +140,7 @@ def with_image(store: Store) -> None:
         tx.add_image("m0", picture)
 
 
-def test_a_vault_that_sends_an_image_keeps_its_name_and_is_scrubbed(tmp_path: Path) -> None:
+def test_a_vault_that_sends_an_image_keeps_its_name_and_is_scrubbed(tmp_path):
     with opened(tmp_path / "a.db", KEY) as a, opened(tmp_path / "b.db", KEY) as b:
         with_image(a)
         add(b, memory("m1", "Zephyrine"))
@@ -161,9 +157,7 @@ def test_a_vault_that_sends_an_image_keeps_its_name_and_is_scrubbed(tmp_path: Pa
 
 
 @pytest.mark.parametrize("key", [None, KEY], ids=["plain", "vault"])
-def test_a_statement_that_is_not_read_to_its_end_ends_with_its_cursor(
-    tmp_path: Path, key: bytes | None
-) -> None:
+def test_a_statement_that_is_not_read_to_its_end_ends_with_its_cursor(tmp_path, key):
     with opened(tmp_path / "a.db", key) as store:
         add(store, memory("m0"), memory("m1"))
         with store.snapshot() as connection:
@@ -176,8 +170,8 @@ def test_a_statement_that_is_not_read_to_its_end_ends_with_its_cursor(
 
 
 def test_a_store_put_back_from_a_backup_takes_a_new_name_and_leaves_no_old_one(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     folder = tmp_path / "folder"
     with opened(tmp_path / "b.db") as b, opened(tmp_path / "c.db") as c:
         with opened(tmp_path / "a.db") as a:
@@ -205,8 +199,8 @@ def test_a_store_put_back_from_a_backup_takes_a_new_name_and_leaves_no_old_one(
 
 
 def test_an_exchange_ends_although_a_reader_delays_the_scrub_which_closing_does(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     folder = tmp_path / "folder"
     (tmp_path / "b").mkdir()
     with opened(tmp_path / "a.db") as a, opened(tmp_path / "b" / "b.db") as b:

@@ -1,7 +1,5 @@
 """Token vectors of the real model: what is kept of a text, and that near words match."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -14,7 +12,7 @@ pytestmark = pytest.mark.models
 
 
 @pytest.fixture(scope="module")
-def tokens() -> TokenEmbedder:
+def tokens():
     try:
         models.find(TOKEN_MODEL)
     except ModelNotFound:
@@ -22,7 +20,7 @@ def tokens() -> TokenEmbedder:
     return TokenEmbedder.load(n_threads=1)
 
 
-def matched(tokens: TokenEmbedder, query: str, *texts: str) -> np.ndarray:
+def matched(tokens, query, *texts):
     """The mean over the query's tokens of their best match in each text, as a cosine."""
     made = [tokens.embed(text) for text in texts]
     offsets = np.cumsum([0, *map(len, made)])

@@ -1,17 +1,13 @@
 """Training on a tiny model: packed rows are exact, runs repeat, go on, and end when they should."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from clikit import Run
 from trainkit import SHAPE, llama_logits, write_base
 
 from edgemem.errors import AdapterError, InputError
@@ -30,11 +26,11 @@ PLAN = trainer.Plan(lr=2e-2, batch=4, epochs=6, every=4, dropout=0.1, precision=
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def base(tmp_path_factory):
     return write_base(tmp_path_factory.mktemp("base") / "tiny.gguf")
 
 
-def adapted(base: Path, size: float = 0.15) -> tuple[Any, dict[str, Any]]:
+def adapted(base, size=0.15):
     """A float32 model whose adapters do something, and their parameters."""
     model = lora.load_base(base, precision="float32")
     tensors = lora.add_lora(model, lora.ALL_LINEAR, rank=4, alpha=8.0, dropout=0.0, seed=1)
@@ -45,14 +41,14 @@ def adapted(base: Path, size: float = 0.15) -> tuple[Any, dict[str, Any]]:
     return model, tensors
 
 
-def test_the_shape_of_a_model_is_read_from_its_file(base: Path, tmp_path: Path) -> None:
+def test_the_shape_of_a_model_is_read_from_its_file(base, tmp_path):
     assert adapters.shape_of(base) == SHAPE
     (tmp_path / "x.gguf").write_bytes(b"GGUF")
     with pytest.raises(AdapterError, match="give the GGUF of a language model"):
         adapters.shape_of(tmp_path / "x.gguf")
 
 
-def examples(count: int, group: str = "g", stage: Any = "extraction") -> list[Example]:
+def examples(count, group="g", stage="extraction"):
     """To learn: the answer to a letter is that letter twice."""
     return [
         Example(stage, f"Say it twice.\n{c}\n", c * 2, f"{group}{n % 3}")
@@ -61,17 +57,17 @@ def examples(count: int, group: str = "g", stage: Any = "extraction") -> list[Ex
     ]
 
 
-def test_a_packed_row_has_the_loss_and_gradients_of_its_examples(base: Path) -> None:
+def test_a_packed_row_has_the_loss_and_gradients_of_its_examples(base):
     model, tensors = adapted(base)
     rng = np.random.default_rng(0)
     shared = tuple(rng.integers(0, 256, 7).tolist())
 
-    def ids(count: int) -> tuple[int, ...]:
+    def ids(count):
         return tuple(rng.integers(0, 256, count).tolist())
 
     batch = [Tokens(shared + ids(p), ids(t)) for p, t in [(1, 1), (3, 4), (20, 9), (1, 12)]]
 
-    def gradients(rows: list[list[Tokens]]) -> tuple[float, dict[str, Any]]:
+    def gradients(rows):
         model.zero_grad()
         total = 0.0
         for row in rows:
@@ -88,7 +84,7 @@ def test_a_packed_row_has_the_loss_and_gradients_of_its_examples(base: Path) -> 
         assert float((packed[name] - gradient).abs().max()) < 1e-4 * float(gradient.abs().max())
 
 
-def test_the_loss_is_that_of_transformers_own_attention(base: Path) -> None:
+def test_the_loss_is_that_of_transformers_own_attention(base):
     import transformers
 
     (tokens,) = tokenized(base, examples(1))
@@ -103,7 +99,7 @@ def test_the_loss_is_that_of_transformers_own_attention(base: Path) -> None:
     assert lora.loss_sum(ours, pack([tokens])).item() == pytest.approx(wanted, rel=1e-5)
 
 
-def test_llama_cpp_computes_what_was_trained(base: Path, tmp_path: Path) -> None:
+def test_llama_cpp_computes_what_was_trained(base, tmp_path):
     model, tensors = adapted(base)
     model.eval()
     tokens = list(b"The other path is over there.")
@@ -118,20 +114,20 @@ def test_llama_cpp_computes_what_was_trained(base: Path, tmp_path: Path) -> None
 
 
 @pytest.fixture(scope="module")
-def learned(base: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, trainer.Outcome]:
+def learned(base, tmp_path_factory):
     """An adapter of queries and values, trained to the end of PLAN."""
     out = tmp_path_factory.mktemp("learned") / "a.gguf"
     return out, trainer.train("extraction", base, *data(), out, PLAN)
 
 
-def data(count: int = 24, stage: Any = "extraction") -> tuple[list[Example], list[Example]]:
+def data(count=24, stage="extraction"):
     """To learn from, and to be judged by."""
     return examples(count, stage=stage), examples(count // 3, "v", stage=stage)
 
 
 def test_an_expert_learns_and_the_best_adapter_is_in_the_file(
-    learned: tuple[Path, trainer.Outcome],
-) -> None:
+    learned,
+):
     out, outcome = learned
     assert outcome.best_loss < 0.7 * outcome.first_loss
     assert (outcome.ended, outcome.steps, outcome.epochs_done) == ("epochs", 36, 6.0)
@@ -141,7 +137,7 @@ def test_an_expert_learns_and_the_best_adapter_is_in_the_file(
     assert {name.rpartition(".")[2] for name in layers} == set(lora.QV)
 
 
-def test_the_same_seed_gives_the_same_file(base: Path, tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_file(base, tmp_path):
     plan = replace(PLAN, epochs=1)
     files = [tmp_path / f"{n}.gguf" for n in range(3)]
     for file, seed in zip(files, (0, 0, 1), strict=True):
@@ -151,11 +147,11 @@ def test_the_same_seed_gives_the_same_file(base: Path, tmp_path: Path) -> None:
     assert one == again != other
 
 
-def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(base: Path, tmp_path: Path) -> None:
+def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(base, tmp_path):
     whole, stopped = tmp_path / "whole.gguf", tmp_path / "stopped.gguf"
     wanted = trainer.train("extraction", base, *data(12), whole, PLAN)
 
-    def stop(now: trainer.Progress) -> None:
+    def stop(now):
         if now.step == 10:
             raise KeyboardInterrupt
 
@@ -171,9 +167,7 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(base: Path, tmp_pa
     assert (got.best_loss, got.first_loss) == (wanted.best_loss, wanted.first_loss)
 
 
-def test_other_data_or_another_model_of_the_same_name_is_not_resumed(
-    base: Path, tmp_path: Path
-) -> None:
+def test_other_data_or_another_model_of_the_same_name_is_not_resumed(base, tmp_path):
     out, plan, other = tmp_path / "a.gguf", replace(PLAN, epochs=1), tmp_path / base.name
     trainer.train("extraction", base, *data(12), out, plan)
     write_base(other, seed=9)
@@ -182,9 +176,7 @@ def test_other_data_or_another_model_of_the_same_name_is_not_resumed(
             trainer.train("extraction", model, *data(count), out, plan, resume=True)
 
 
-def test_what_was_trained_is_not_replaced_by_a_training_begun_anew(
-    base: Path, tmp_path: Path, learned: tuple[Path, trainer.Outcome]
-) -> None:
+def test_what_was_trained_is_not_replaced_by_a_training_begun_anew(base, tmp_path, learned):
     out, plan = tmp_path / "a.gguf", replace(PLAN, epochs=1)
     shutil.copyfile(learned[0], out)
     adapters.write_record(out, {"best_loss": 0.1})
@@ -196,13 +188,11 @@ def test_what_was_trained_is_not_replaced_by_a_training_begun_anew(
     assert after.first_loss == pytest.approx(learned[1].best_loss, abs=0.01)
 
 
-def test_a_checkpoint_goes_on_only_beside_the_adapter_that_its_run_wrote(
-    base: Path, tmp_path: Path, learned: tuple[Path, trainer.Outcome]
-) -> None:
+def test_a_checkpoint_goes_on_only_beside_the_adapter_that_its_run_wrote(base, tmp_path, learned):
     out, plan = tmp_path / "a.gguf", replace(PLAN, epochs=1)
     trainer.train("extraction", base, *data(12), out, plan)
 
-    def go_on() -> trainer.Outcome:
+    def go_on():
         longer = replace(plan, epochs=2)
         return trainer.train("extraction", base, *data(12), out, longer, resume=True)
 
@@ -226,8 +216,8 @@ def test_a_checkpoint_goes_on_only_beside_the_adapter_that_its_run_wrote(
 
 @pytest.mark.parametrize("changes", [{"alpha": 32.0}, {"rank": 12}, {"layers": "all"}])
 def test_training_begins_where_an_adapter_ended_also_one_of_fewer_layers_or_a_lower_rank(
-    base: Path, tmp_path: Path, learned: tuple[Path, trainer.Outcome], changes: dict[str, Any]
-) -> None:
+    base, tmp_path, learned, changes
+):
     first, before = learned
     out, plan = tmp_path / "2.gguf", replace(PLAN, epochs=1, **changes)
     after = trainer.train("extraction", base, *data(), out, plan, init=first)
@@ -254,16 +244,14 @@ def test_training_begins_where_an_adapter_ended_also_one_of_fewer_layers_or_a_lo
     ],
 )
 def test_it_ends_when_validation_gets_no_better_or_its_time_is_over(
-    base: Path, tmp_path: Path, changes: dict[str, Any], ended: str, most: int
-) -> None:
+    base, tmp_path, changes, ended, most
+):
     plan = replace(PLAN, **changes)
     outcome = trainer.train("extraction", base, *data(), tmp_path / "a.gguf", plan)
     assert outcome.ended == ended and 1 <= outcome.steps <= most
 
 
-def test_the_command_writes_an_adapter_and_says_how_it_went(
-    base: Path, tmp_path: Path, run: Run
-) -> None:
+def test_the_command_writes_an_adapter_and_says_how_it_went(base, tmp_path, run):
     lines, out = tmp_path / "d.jsonl", tmp_path / "a.gguf"
     files.write(lines, examples(24))
     result = run(
@@ -285,9 +273,7 @@ def test_the_command_writes_an_adapter_and_says_how_it_went(
     assert command.startswith("edgemem train run extraction --data d.jsonl --out a.gguf")
 
 
-def test_the_record_has_what_was_planned_beside_what_was_done(
-    base: Path, tmp_path: Path, run: Run
-) -> None:
+def test_the_record_has_what_was_planned_beside_what_was_done(base, tmp_path, run):
     lines, out = tmp_path / "d.jsonl", tmp_path / "a.gguf"
     files.write(lines, examples(24))
     run(
@@ -300,7 +286,7 @@ def test_the_record_has_what_was_planned_beside_what_was_done(
 
 @pytest.mark.models
 @pytest.mark.slow
-def test_llama_cpp_computes_the_same_on_the_bundled_model(tmp_path: Path) -> None:
+def test_llama_cpp_computes_the_same_on_the_bundled_model(tmp_path):
     """On its F16 form, for llama.cpp multiplies Q4_1 weights with activations of eight bits."""
     bundled, base = find("smollm2-135m-instruct-q4_1"), tmp_path / "f16.gguf"
     lib = llama.library()

@@ -1,15 +1,10 @@
 """Conversations as typed in haste, from which the answers' expert learns."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from clikit import run_corpus
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpus.annotated import Annotated
 from corpus.haste import in_haste, spelled_as_shown
 from corpus.readers import read_written
 from edgemem.training.examples import Example, read
@@ -33,22 +28,22 @@ User: My birthday is tomorrow!
 
 
 @pytest.fixture(scope="module")
-def talk(tmp_path_factory: pytest.TempPathFactory) -> Annotated:
+def talk(tmp_path_factory):
     return read_written(written(tmp_path_factory.mktemp("haste")))[0]
 
 
-def written(folder: Path) -> Path:
+def written(folder):
     path = folder / "few.txt"
     path.write_text(TALK)
     return path
 
 
-def said(talk: Annotated) -> list[str]:
+def said(talk):
     return [message["content"] for message in talk.messages]
 
 
 @given(seed=st.integers())
-def test_what_a_question_needs_is_still_among_the_messages(talk: Annotated, seed: int) -> None:
+def test_what_a_question_needs_is_still_among_the_messages(talk, seed):
     hasty = in_haste(talk, seed=seed)
     told = {(m["content"], m["timestamp"]) for m in hasty.messages}
     for before, question in zip(talk.questions, hasty.questions, strict=True):
@@ -60,13 +55,13 @@ def test_what_a_question_needs_is_still_among_the_messages(talk: Annotated, seed
 
 
 @given(seed=st.integers())
-def test_capitals_go_and_names_times_and_sums_stay(talk: Annotated, seed: int) -> None:
+def test_capitals_go_and_names_times_and_sums_stay(talk, seed):
     told = " ".join(said(in_haste(talk, seed=seed)))
     assert told == told.lower()
     assert all(kept in told for kept in ("benedikt", "bergen", "10:30", "1,200"))
 
 
-def test_a_seed_tells_what_becomes_of_a_conversation(talk: Annotated) -> None:
+def test_a_seed_tells_what_becomes_of_a_conversation(talk):
     assert in_haste(talk, seed=1) == in_haste(talk, seed=1)
     made = [tuple(said(in_haste(talk, seed=seed))) for seed in range(40)]
     assert len(set(made)) > 8
@@ -74,14 +69,14 @@ def test_a_seed_tells_what_becomes_of_a_conversation(talk: Annotated) -> None:
     assert 5 < len(joined) < 25
 
 
-def test_messages_are_not_joined_if_the_assistants_are_needed(tmp_path: Path) -> None:
+def test_messages_are_not_joined_if_the_assistants_are_needed(tmp_path):
     path = written(tmp_path)
     path.write_text(TALK.replace("it is.\n", "it is.\n? What did you note? | Bergen\n", 1))
     (talk,) = read_written(path)
     assert all(len(said(in_haste(talk, seed=seed))) == 4 for seed in range(40))
 
 
-def test_two_friends_without_questions_keep_their_own_messages(tmp_path: Path) -> None:
+def test_two_friends_without_questions_keep_their_own_messages(tmp_path):
     path = written(tmp_path)
     path.write_text(
         "# Mara (she), Joel (he)\n@ 2024-05-01 10:00\nMara: Hi!\nJoel: ?!\nMara: Bye.\n"
@@ -91,8 +86,8 @@ def test_two_friends_without_questions_keep_their_own_messages(tmp_path: Path) -
         assert [text.strip("!.") for text in said(in_haste(talk, seed=seed))] == ["hi", "?", "bye"]
 
 
-def test_an_answer_is_spelled_as_the_messages() -> None:
-    def spelled(prompt: str, target: str) -> str:
+def test_an_answer_is_spelled_as_the_messages():
+    def spelled(prompt, target):
         return spelled_as_shown(Example("generation", prompt, target, "a")).target
 
     assert spelled("moved to bergen on Sunday 2 June", " Bergen, on Sunday") == " bergen, on Sunday"
@@ -100,7 +95,7 @@ def test_an_answer_is_spelled_as_the_messages() -> None:
     assert spelled("he lives in Bergen", " Bergen") == " Bergen"
 
 
-def test_a_share_of_the_conversations_becomes_examples_in_haste(tmp_path: Path) -> None:
+def test_a_share_of_the_conversations_becomes_examples_in_haste(tmp_path):
     path, out = written(tmp_path), tmp_path / "examples.jsonl"
     for haste, capitals in (("0", True), ("1", False)):
         run_corpus("data", str(path), "--stage", "generation", "--haste", haste, "--out", str(out))
@@ -110,6 +105,6 @@ def test_a_share_of_the_conversations_becomes_examples_in_haste(tmp_path: Path) 
         assert examples[-1].target.strip() == ("Bergen" if capitals else "bergen")
 
 
-def test_haste_without_annotated_files_is_refused(tmp_path: Path) -> None:
+def test_haste_without_annotated_files_is_refused(tmp_path):
     told = run_corpus("data", "--haste", "1", "--out", str(tmp_path / "out.jsonl"), code=2)
     assert "--haste takes annotated FILEs" in told.output

@@ -1,13 +1,9 @@
 """Adapters added up: the sum itself, what is nearest to it, and the record that says so."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
-from clikit import Run
 from hypothesis import given
 from hypothesis import strategies as st
 from trainkit import SHAPE, write_base
@@ -18,7 +14,7 @@ from edgemem.training import adapters
 from edgemem.training.adapters import merged, record_file, write_record
 
 
-def random(rank: int, seed: int, layers: int = 1, wide: int = 32) -> dict[str, np.ndarray]:
+def random(rank, seed, layers=1, wide=32):
     rng = np.random.default_rng(seed)
     sizes = {"lora_A": (rank, wide), "lora_B": (wide, rank)}
     return {
@@ -27,12 +23,12 @@ def random(rank: int, seed: int, layers: int = 1, wide: int = 32) -> dict[str, n
     }  # fmt: skip
 
 
-def change(tensors, layer: str, scale: float) -> np.ndarray:
+def change(tensors, layer, scale):
     return scale * tensors[f"{layer}.lora_B"] @ tensors[f"{layer}.lora_A"]
 
 
 @given(st.integers(1, 4), st.integers(1, 4), st.floats(0.1, 2), st.integers(0, 99))
-def test_a_sum_of_enough_rank_is_exact(r1: int, r2: int, weight: float, seed: int) -> None:
+def test_a_sum_of_enough_rank_is_exact(r1, r2, weight, seed):
     one, two = random(r1, seed), random(r2, seed + 1)
     found = merged([(one, 8.0, weight), (two, 2.0, 1.0)], r1 + r2, 16.0)
     layer = "model.layers.0.self_attn.q_proj"
@@ -40,7 +36,7 @@ def test_a_sum_of_enough_rank_is_exact(r1: int, r2: int, weight: float, seed: in
     np.testing.assert_allclose(change(found, layer, 16 / (r1 + r2)), wanted, atol=1e-3)
 
 
-def test_a_cut_sum_is_the_nearest_of_its_rank() -> None:
+def test_a_cut_sum_is_the_nearest_of_its_rank():
     one, two = random(4, 1), random(4, 2)
     layer = "model.layers.0.self_attn.o_proj"
     whole = change(one, layer, 1.0) + change(two, layer, 1.0)
@@ -50,7 +46,7 @@ def test_a_cut_sum_is_the_nearest_of_its_rank() -> None:
     assert left == pytest.approx(float(np.linalg.norm(singular[4:])), rel=1e-3)
 
 
-def test_a_layer_narrower_than_the_rank_is_added_up_whole() -> None:
+def test_a_layer_narrower_than_the_rank_is_added_up_whole():
     rng = np.random.default_rng(0)
     layer = "model.layers.0.self_attn.v_proj"
     a, b = (rng.normal(size=size).astype(np.float32) for size in ((16, 24), (12, 16)))
@@ -60,13 +56,13 @@ def test_a_layer_narrower_than_the_rank_is_added_up_whole() -> None:
     np.testing.assert_allclose(change(found, layer, scale), change(wide, layer, 2.0), atol=1e-3)
 
 
-def test_adapters_of_different_layers_are_refused() -> None:
+def test_adapters_of_different_layers_are_refused():
     with pytest.raises(InputError, match="different layers"):
         merged([(random(2, 0), 2.0, 1.0), (random(2, 1, layers=2), 2.0, 1.0)], 2, 2.0)
 
 
 @pytest.fixture
-def trained(tmp_path: Path) -> tuple[Path, list[Path]]:
+def trained(tmp_path):
     """A model, and two adapters of it with records as if they had been trained."""
     pytest.importorskip("gguf", reason="needs edgemem-runtime[train]")
     base = write_base(tmp_path / "tiny.gguf")
@@ -83,9 +79,7 @@ def trained(tmp_path: Path) -> tuple[Path, list[Path]]:
 
 
 @pytest.mark.train
-def test_trained_adapters_are_merged_and_the_record_says_of_which(
-    trained: tuple[Path, list[Path]], run: Run
-) -> None:
+def test_trained_adapters_are_merged_and_the_record_says_of_which(trained, run):
     base, files = trained
     out = base.with_name("sum.gguf")
     paths = map(str, files)
@@ -112,9 +106,7 @@ def test_trained_adapters_are_merged_and_the_record_says_of_which(
     ("change", "message"),
     [({"stage": "generation"}, "differ in stage"), ({"base_sha256": "0" * 64}, "differ in")],
 )
-def test_adapters_that_were_not_trained_alike_are_refused(
-    trained: tuple[Path, list[Path]], run: Run, change: dict[str, str], message: str
-) -> None:
+def test_adapters_that_were_not_trained_alike_are_refused(trained, run, change, message):
     base, files = trained
     record = json.loads(record_file(files[1]).read_text())
     write_record(files[1], record | change)
@@ -128,9 +120,7 @@ def test_adapters_that_were_not_trained_alike_are_refused(
     ("weight", "message", "code"),
     [("nan", "the weight is nan", 2), ("1e9", "float16 holds none above", 1)],
 )
-def test_a_weight_that_no_adapter_can_have_is_refused(
-    trained: tuple[Path, list[Path]], run: Run, weight: str, message: str, code: int
-) -> None:
+def test_a_weight_that_no_adapter_can_have_is_refused(trained, run, weight, message, code):
     base, files = trained
     out = base.with_name("s.gguf")
     options = ["--out", str(out), "--model", str(base), "--weight", weight]
@@ -139,9 +129,7 @@ def test_a_weight_that_no_adapter_can_have_is_refused(
 
 
 @pytest.mark.train
-def test_a_sum_does_not_replace_one_of_its_parts(
-    trained: tuple[Path, list[Path]], run: Run
-) -> None:
+def test_a_sum_does_not_replace_one_of_its_parts(trained, run):
     base, files = trained
     before = files[0].read_bytes()
     options = ["--out", str(files[0]), "--model", str(base)]

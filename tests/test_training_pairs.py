@@ -1,7 +1,5 @@
 """Old memories and new facts written for training, and the examples made of them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 
@@ -27,13 +25,13 @@ OURS = sorted((Path(__file__).parents[1] / "models" / "pairs").glob("*.txt"))
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     file = tmp_path / "few.txt"
     file.write_text(FEW)
     return file
 
 
-def test_each_fact_is_compared_with_the_memory_above(path: Path) -> None:
+def test_each_fact_is_compared_with_the_memory_above(path):
     found = list(pair_examples(read(path), "few"))
     assert [(e.stage, e.kind, e.group) for e in found] == [
         ("update", "DELETE", "few-1"),
@@ -45,20 +43,20 @@ def test_each_fact_is_compared_with_the_memory_above(path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["KEEP User sings.", "DELETE", ":", "User sings."])
-def test_a_line_of_another_form_is_named(path: Path, line: str) -> None:
+def test_a_line_of_another_form_is_named(path, line):
     path.write_text(f"{FEW}{line}\n")
     with pytest.raises(InputError, match=r"line 8: .* is no memory"):
         read(path)
 
 
-def test_a_fact_without_a_memory_is_named(path: Path) -> None:
+def test_a_fact_without_a_memory_is_named(path):
     path.write_text("ADD User sings.\n")
     assert not is_pairs(path)
     with pytest.raises(InputError, match="line 1"):
         read(path)
 
 
-def test_the_command_takes_pairs_beside_conversations(path: Path) -> None:
+def test_the_command_takes_pairs_beside_conversations(path):
     talk, out = path.with_name("talk.txt"), path.with_name("out.jsonl")
     talk.write_text("# User, Assistant\n@ 2024-05-01 10:00\nUser: I sing.\n= User sings.\n")
     run_corpus("data", str(path), str(talk), "--out", str(out))
@@ -68,7 +66,7 @@ def test_the_command_takes_pairs_beside_conversations(path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", OURS, ids=lambda file: file.stem)
-def test_our_pairs_are_whole(file: Path) -> None:
+def test_our_pairs_are_whole(file):
     found = read(file)
     assert is_pairs(file) and len(set(found)) == len(found) > 200
     if file.stem in ("written", "held-out"):
@@ -77,7 +75,7 @@ def test_our_pairs_are_whole(file: Path) -> None:
         assert min(share.values()) > 0.1 and share["DELETE"] > 0.15
 
 
-def test_no_memory_held_out_is_among_those_trained_on() -> None:
+def test_no_memory_held_out_is_among_those_trained_on():
     held, others = (
         {
             line

@@ -1,14 +1,10 @@
 """What is decided before and around training: no torch is needed, and what is refused is said."""
 
-from __future__ import annotations
-
 import importlib.util
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from clikit import Run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,12 +18,12 @@ PLAN = trainer.Plan()
 BASE = Path(__file__).parent / "fixtures" / "lora-v1-base.gguf"
 
 
-def example(group: str, prompt: str = "p", stage: Any = "update") -> Example:
+def example(group, prompt="p", stage="update"):
     return Example(stage, prompt, "t", group)
 
 
 @given(st.lists(st.sampled_from("abcdefgh"), min_size=2), st.integers(0, 3))
-def test_validation_holds_whole_groups_a_tenth_at_least(groups: list[str], seed: int) -> None:
+def test_validation_holds_whole_groups_a_tenth_at_least(groups, seed):
     data = [example(group, str(n)) for n, group in enumerate(groups)]
     if len(set(groups)) == 1:
         with pytest.raises(InputError, match=r"1 group, which cannot be split; give validation"):
@@ -40,12 +36,12 @@ def test_validation_holds_whole_groups_a_tenth_at_least(groups: list[str], seed:
     assert trainer.split(data, seed) == (learn, judge)
 
 
-def test_no_examples_are_not_a_group() -> None:
+def test_no_examples_are_not_a_group():
     with pytest.raises(InputError, match=r"^no examples; give validation"):
         trainer.split([])
 
 
-def test_the_learning_rate_rises_and_falls_to_a_tenth() -> None:
+def test_the_learning_rate_rises_and_falls_to_a_tenth():
     rates = [trainer.learning_rate(PLAN, step, step / 100) for step in range(101)]
     peak = rates.index(max(rates))
     assert peak == trainer.WARMUP_STEPS - 1
@@ -69,22 +65,18 @@ def test_the_learning_rate_rises_and_falls_to_a_tenth() -> None:
         ([example("g")], [example("v")], {"seed": -1}, r"the seed is -1; it must be at least 0"),
     ],
 )
-def test_what_cannot_be_trained_is_refused_at_once(
-    learn: list[Example], judge: list[Example], changes: dict[str, Any], message: str
-) -> None:
+def test_what_cannot_be_trained_is_refused_at_once(learn, judge, changes, message):
     with pytest.raises(InputError, match=message):
         trainer.train("update", BASE, learn, judge, Path("a.gguf"), replace(PLAN, **changes))
 
 
-def test_a_folder_that_is_not_there_is_refused_before_a_model_is_loaded(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_refused_before_a_model_is_loaded(tmp_path):
     with pytest.raises(InputError, match=r"no folder .*nodir to write x\.gguf to; make it first"):
         given = [example("g")], [example("v")]
         trainer.train("update", BASE, *given, tmp_path / "nodir" / "x.gguf", PLAN)
 
 
-def test_validation_files_without_examples_of_the_stage_are_refused(
-    tmp_path: Path, run: Run
-) -> None:
+def test_validation_files_without_examples_of_the_stage_are_refused(tmp_path, run):
     data, valid = tmp_path / "d.jsonl", tmp_path / "v.jsonl"
     files.write(data, [example("g"), example("h")])
     files.write(valid, [example("v", stage="generation")])
@@ -95,7 +87,7 @@ def test_validation_files_without_examples_of_the_stage_are_refused(
     assert "the validation data has 0 examples" in result.stderr
 
 
-def test_the_help_tells_which_layers_each_stage_trains(run: Run) -> None:
+def test_the_help_tells_which_layers_each_stage_trains(run):
     told = " ".join(run("train", "run", "--help").stdout.split())
     few = [s for s in files.STAGES if trainer.targets(s, PLAN) == trainer.LAYERS["qv"]]
     assert f"[default: qv for {', '.join(few[:-1])} and {few[-1]}, else all]" in told
@@ -109,27 +101,25 @@ def test_the_help_tells_which_layers_each_stage_trains(run: Run) -> None:
         (b"[3]", r"d\.jsonl, line 1 is no training example"),
     ],
 )
-def test_a_file_that_holds_no_examples_is_named(tmp_path: Path, data: bytes, message: str) -> None:
+def test_a_file_that_holds_no_examples_is_named(tmp_path, data, message):
     (tmp_path / "d.jsonl").write_bytes(data)
     with pytest.raises(InputError, match=message):
         files.read([tmp_path / "d.jsonl"])
 
 
-def test_an_example_that_no_window_holds_is_refused() -> None:
+def test_an_example_that_no_window_holds_is_refused():
     with pytest.raises(InputError, match=rf"group 'long' has \d+ tokens; at most {MAX_TOKENS} are"):
         tokenized(BASE, [example("g"), example("long", "x" * MAX_TOKENS)])
 
 
-def test_targets_end_with_the_end_of_the_turn_and_control_tokens_are_read_as_text() -> None:
+def test_targets_end_with_the_end_of_the_turn_and_control_tokens_are_read_as_text():
     plain, defused = tokenized(BASE, [example("g", "hi"), example("g", "<|im_end|>")])
     assert (plain.prompt, plain.target) == (tuple(b"hi"), (*b"t", 256))
     assert 256 not in defused.prompt
 
 
-def test_a_missing_package_is_named_with_the_line_that_installs_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: Run
-) -> None:
-    def find_spec(name: str, *_: Any) -> Any:
+def test_a_missing_package_is_named_with_the_line_that_installs_it(monkeypatch, tmp_path, run):
+    def find_spec(name, *_):
         return None if name == "torch" else found(name)
 
     found = importlib.util.find_spec

@@ -1,7 +1,5 @@
 """From trained adapters to a set of experts, and a set's scores beside the base model's."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
@@ -9,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from clikit import Run, run_corpus
+from clikit import run_corpus
 from familykit import write_family
 from locomokit import write_locomo
 
@@ -33,7 +31,7 @@ MADE = {
 
 
 @pytest.fixture
-def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def base(tmp_path, monkeypatch):
     """The sha256 of a tiny model, which is loaded whatever is asked for."""
     file, load = write_family(tmp_path, "llama"), Engine.load
     monkeypatch.setattr(Engine, "load", lambda *_a, **_k: load(file, n_threads=1))
@@ -41,14 +39,14 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return sha256_of(file)
 
 
-def trained(folder: Path, stage: str, **changes: object) -> Path:
+def trained(folder, stage, **changes):
     """A random adapter, and a record as if it had been trained."""
     file = write_adapter(folder / f"my-{stage}.gguf", 1, layers=6)
     write_record(file, MADE | {"stage": stage} | changes)
     return file
 
 
-def test_a_combined_set_is_loaded_by_name_of_its_folder(tmp_path: Path, base: str) -> None:
+def test_a_combined_set_is_loaded_by_name_of_its_folder(tmp_path, base):
     adapters = [trained(tmp_path, s, base_sha256=base) for s in ("extraction", "update")]
     scores = tmp_path / "scores.json"
     summary = {"extraction_json_valid": 0.99, "generation_f1": 0.1}
@@ -67,7 +65,7 @@ def test_a_combined_set_is_loaded_by_name_of_its_folder(tmp_path: Path, base: st
         assert engine.expert("extraction") and not engine.expert("generation")
 
 
-def test_an_adapter_that_lies_in_the_folder_already_is_taken(tmp_path: Path, base: str) -> None:
+def test_an_adapter_that_lies_in_the_folder_already_is_taken(tmp_path, base):
     first = trained(tmp_path, "extraction", base_sha256=base)
     combine(tmp_path / "mine", [first], licence="MIT", data="x")
     own = tmp_path / "mine" / "extraction.gguf"
@@ -82,16 +80,14 @@ def test_an_adapter_that_lies_in_the_folder_already_is_taken(tmp_path: Path, bas
         ({"stage": "update", "base_sha256": "0" * 64}, "all of one model"),
     ],
 )
-def test_adapters_that_make_no_set_are_refused(
-    tmp_path: Path, second: dict[str, str], message: str
-) -> None:
+def test_adapters_that_make_no_set_are_refused(tmp_path, second, message):
     (tmp_path / "b").mkdir()
     adapters = [trained(tmp_path, "extraction"), trained(tmp_path / "b", **second)]
     with pytest.raises(InputError, match=message):
         combine(tmp_path / "mine", adapters, licence="MIT", data="x")
 
 
-def test_an_adapter_without_a_whole_record_is_refused(tmp_path: Path) -> None:
+def test_an_adapter_without_a_whole_record_is_refused(tmp_path):
     adapter = trained(tmp_path, "extraction")
     write_record(adapter, {"stage": "extraction"})
     with pytest.raises(InputError, match=r"does not say alpha, base_sha256, .*train it again"):
@@ -101,7 +97,7 @@ def test_an_adapter_without_a_whole_record_is_refused(tmp_path: Path) -> None:
         combine(tmp_path / "mine", [adapter], licence="MIT", data="x")
 
 
-def test_a_record_certifies_no_other_file_than_its_own(tmp_path: Path) -> None:
+def test_a_record_certifies_no_other_file_than_its_own(tmp_path):
     adapter = trained(tmp_path, "extraction")
     write_adapter(adapter, 2, layers=6)
     with pytest.raises(InputError, match=r"my-extraction\.gguf is not the file that its record"):
@@ -109,7 +105,7 @@ def test_a_record_certifies_no_other_file_than_its_own(tmp_path: Path) -> None:
     assert not (tmp_path / "mine").exists()
 
 
-def test_an_adapter_of_another_set_is_taken_by_its_row_of_the_manifest(tmp_path: Path) -> None:
+def test_an_adapter_of_another_set_is_taken_by_its_row_of_the_manifest(tmp_path):
     shipped = experts.find(f"{SHIPPED / 'open'}/")
     own = trained(tmp_path, "generation", base_sha256=shipped.base_sha256[0])
     others = [SHIPPED / "open" / f"{stage}.gguf" for stage in ("extraction", "intent", "talk")]
@@ -126,8 +122,8 @@ def test_an_adapter_of_another_set_is_taken_by_its_row_of_the_manifest(tmp_path:
 
 
 def test_a_text_in_a_manifest_may_hold_anything_that_toml_can_and_nothing_else_replaces_one(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     adapter, scores = trained(tmp_path, "extraction"), tmp_path / "scores.json"
     for value in ('\U0001f41d é \x7f \\ "', 0.5, 1e-9, True, ["a", 1]):
         scores.write_text(json.dumps({"summary": {"extraction_of": value}}))
@@ -141,14 +137,14 @@ def test_a_text_in_a_manifest_may_hold_anything_that_toml_can_and_nothing_else_r
     assert (tmp_path / "mine" / "manifest.toml").read_bytes() == good
 
 
-def test_this_folder_is_a_set_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_this_folder_is_a_set_of_its_name(tmp_path, monkeypatch):
     adapter = trained(tmp_path, "extraction")
     monkeypatch.chdir(tmp_path)
     assert combine(Path(), [adapter], licence="MIT", data="x").name == tmp_path.name
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"summary": 3}', "[" * 200_000])
-def test_scores_that_are_none_are_named(tmp_path: Path, text: str) -> None:
+def test_scores_that_are_none_are_named(tmp_path, text):
     scores = tmp_path / "scores.json"
     scores.write_text(text)
     adapter = trained(tmp_path, "extraction")
@@ -158,7 +154,7 @@ def test_scores_that_are_none_are_named(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.models
-def test_the_commands_combine_a_set_and_score_it(tmp_path: Path, base: str, run: Run) -> None:
+def test_the_commands_combine_a_set_and_score_it(tmp_path, base, run):
     scored = ("extraction", "update", "generation")  # of replies bench.assistant knows more
     adapters = [str(trained(tmp_path, stage, base_sha256=base)) for stage in scored]
     folder = str(tmp_path / "mine")
@@ -178,9 +174,7 @@ def test_the_commands_combine_a_set_and_score_it(tmp_path: Path, base: str, run:
 @pytest.mark.train
 @pytest.mark.models
 @pytest.mark.slow
-def test_the_steps_to_experts_of_ones_own_are_as_written(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_steps_to_experts_of_ones_own_are_as_written(tmp_path, run, monkeypatch):
     for needed in ("torch", "transformers", "gguf"):
         pytest.importorskip(needed, reason="needs edgemem-runtime[train]")
     told = (SHIPPED.parent / "README.md").read_text(encoding="utf-8")
@@ -200,7 +194,7 @@ def test_the_steps_to_experts_of_ones_own_are_as_written(
     assert stages == ["generation", "extraction", "intent", "talk"]
 
 
-def test_files_that_are_not_annotated_need_a_teacher(tmp_path: Path) -> None:
+def test_files_that_are_not_annotated_need_a_teacher(tmp_path):
     log, out = tmp_path / "log.txt", tmp_path / "out.jsonl"
     log.write_text("[2024-05-01 10:00] Kim: I have a cat.\n")
     result = run_corpus("data", str(log), "--out", str(out), code=2)
@@ -208,7 +202,7 @@ def test_files_that_are_not_annotated_need_a_teacher(tmp_path: Path) -> None:
 
 
 @pytest.mark.models
-def test_annotated_files_give_examples_of_the_stages_asked_for(tmp_path: Path) -> None:
+def test_annotated_files_give_examples_of_the_stages_asked_for(tmp_path):
     out = tmp_path / "out.jsonl"
     arguments = ["data", str(write_locomo(tmp_path)), "--out", str(out)]
     result = run_corpus(*arguments, "--stage", "generation")
@@ -219,7 +213,7 @@ def test_annotated_files_give_examples_of_the_stages_asked_for(tmp_path: Path) -
 
 
 @pytest.mark.models
-def test_conversations_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_conversations_of_one_name_are_refused(tmp_path):
     talk, out = tmp_path / "talk.txt", tmp_path / "out.jsonl"
     talk.write_text("# User, Assistant\n@ 2024-05-01 10:00\nUser: I sing.\n= User sings.\n")
     assert "1 example" in run_corpus("data", str(talk), "--out", str(out)).stderr
@@ -229,9 +223,7 @@ def test_conversations_of_one_name_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.models
 @pytest.mark.parametrize("way", evaluate.BASE_WAYS)
-def test_a_base_model_answers_in_one_line(
-    tmp_path: Path, engine: Engine, way: evaluate.Way
-) -> None:
+def test_a_base_model_answers_in_one_line(tmp_path, engine, way):
     asked = locomo_questions(locomo_file(write_locomo(tmp_path)))
     tellable = [q for q in asked if q.answer]
     answers = [evaluate._answer(engine, q.text, q.evidence, way)[0] for q in tellable]
@@ -240,7 +232,7 @@ def test_a_base_model_answers_in_one_line(
     assert answers and all(a and "\n" not in a for a in answers)
 
 
-def test_a_set_that_is_replaced_is_told_of(tmp_path: Path, base: str, run: Run) -> None:
+def test_a_set_that_is_replaced_is_told_of(tmp_path, base, run):
     files = [str(trained(tmp_path, s, base_sha256=base)) for s in ("extraction", "update")]
     made = ["train", "combine", str(tmp_path / "mine"), "--licence", "MIT", "--data", "x"]
     assert "is replaced" not in run(*made, *files).stderr

@@ -1,7 +1,5 @@
 """Conversations written for training, and the examples made of them."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache
@@ -12,12 +10,11 @@ from fake_engine import FakeEngine
 from memorykit import quick
 
 from corpus import annotated, evaluate, readers
-from corpus.annotated import Annotated, examples
+from corpus.annotated import examples
 from corpus.readers import is_written
 from corpus.readers import read_written as read
 from edgemem.errors import InputError
 from edgemem.runtime import models
-from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 from edgemem.stages.extraction import readings
 from edgemem.stages.generation import NOT_KNOWN
@@ -65,24 +62,24 @@ PLACES = {2021: "Oslo", 2022: "Bern", 2023: "Ghent", 2024: "Turin"}
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     file = tmp_path / "few.txt"
     file.write_text(TALK)
     return file
 
 
-def with_more(path: Path, more: str) -> list[Annotated]:
+def with_more(path, more):
     """Both conversations, the second of which goes on."""
     path.write_text(TALK + more)
     return read(path)
 
 
-def replies(path: Path, more: str) -> list[Example]:
+def replies(path, more):
     with quick(engine=FakeEngine()) as memory:
         return list(annotated.reply_examples(memory, with_more(path, more)[1]))
 
 
-def test_an_answer_has_the_day_that_its_message_means(tmp_path: Path) -> None:
+def test_an_answer_has_the_day_that_its_message_means(tmp_path):
     file = tmp_path / "days.txt"
     file.write_text(
         "# User, Assistant\n@ 2025-03-27 10:00\n"  # a Thursday
@@ -102,7 +99,7 @@ def test_an_answer_has_the_day_that_its_message_means(tmp_path: Path) -> None:
     ]
 
 
-def test_a_file_holds_conversations_with_facts_whose_dates_are_written_out(path: Path) -> None:
+def test_a_file_holds_conversations_with_facts_whose_dates_are_written_out(path):
     named, asked = read(path)
     assert (named.id, asked.id) == ("few-1", "few-2")
     assert named.pronouns == {"Mara": "she", "Joel": "he"} and asked.pronouns == {}
@@ -118,7 +115,7 @@ def test_a_file_holds_conversations_with_facts_whose_dates_are_written_out(path:
     assert [m.role for m in asked.pairs[1].context] == ["user", "assistant"]
 
 
-def test_questions_have_the_message_above_and_those_they_quote_as_evidence(path: Path) -> None:
+def test_questions_have_the_message_above_and_those_they_quote_as_evidence(path):
     asked = read(path)[0].questions
     assert [(q.category, q.answer, len(q.evidence)) for q in asked] == [
         ("temporal", "in the week of 26 February 2024", 1),
@@ -128,14 +125,14 @@ def test_questions_have_the_message_above_and_those_they_quote_as_evidence(path:
     ]
 
 
-def test_users_ask_of_themselves(path: Path) -> None:
+def test_users_ask_of_themselves(path):
     asked = [q.text for q in read(path)[1].questions]
     assert asked == ["What is my allergy?", "What do I eat?"]
     path.write_text(re.sub(r"(is|does) User", r"\1 the user", TALK))
     assert [q.text for q in read(path)[1].questions] == asked
 
 
-def test_where_nobody_wrote_down_facts_there_are_questions_alone(path: Path) -> None:
+def test_where_nobody_wrote_down_facts_there_are_questions_alone(path):
     path.write_text(re.sub(r"(?m)^=.*\n", "", TALK))
     named, _ = talks = read(path)
     assert not any(talk.pairs for talk in talks) and len(named.questions) == 4
@@ -145,7 +142,7 @@ def test_where_nobody_wrote_down_facts_there_are_questions_alone(path: Path) -> 
     assert row["n"] == 0 and row["s_p50"] is None
 
 
-def test_who_asks_for_now_is_shown_the_newest_last(tmp_path: Path) -> None:
+def test_who_asks_for_now_is_shown_the_newest_last(tmp_path):
     file = tmp_path / "changed.txt"
     told = [f"@ {year}-02-01 10:00\nUser: I live in {town}.\n" for year, town in PLACES.items()]
     asked = "? Where does User live now? | Turin | in Oslo | in Bern | in Ghent\n"
@@ -157,7 +154,7 @@ def test_who_asks_for_now_is_shown_the_newest_last(tmp_path: Path) -> None:
         assert re.findall(r"live in (\w+)", example.prompt) == list(PLACES.values())
 
 
-def test_an_assistants_messages_are_shown_and_not_asked_about(path: Path) -> None:
+def test_an_assistants_messages_are_shown_and_not_asked_about(path):
     with quick() as memory:
         told, thanked = examples(memory, read(path)[1], stages=["extraction"])
     assert told.prompt.endswith("About User:\n") and "Assistant: Noted" in thanked.prompt
@@ -165,7 +162,7 @@ def test_an_assistants_messages_are_shown_and_not_asked_about(path: Path) -> Non
     assert found == [["User is allergic to nuts."], []]
 
 
-def test_speakers_get_other_names_and_unknown_answers_are_refused(path: Path) -> None:
+def test_speakers_get_other_names_and_unknown_answers_are_refused(path):
     with quick() as memory:
         made = list(examples(memory, read(path)[0]))
     facts = [e for e in made if e.stage == "extraction"]
@@ -174,7 +171,7 @@ def test_speakers_get_other_names_and_unknown_answers_are_refused(path: Path) ->
     assert refused == [f" {NOT_KNOWN}"]
 
 
-def test_chats_held_later_follow_a_conversation(path: Path) -> None:
+def test_chats_held_later_follow_a_conversation(path):
     named, asked = with_more(path, LATER)
     assert not named.later
     first, second = asked.later
@@ -185,7 +182,7 @@ def test_chats_held_later_follow_a_conversation(path: Path) -> None:
     assert second.exchanges[0].reply == "Four."
 
 
-def test_a_chat_is_learned_as_the_product_shows_it(path: Path) -> None:
+def test_a_chat_is_learned_as_the_product_shows_it(path):
     first, second = replies(path, LATER)
     system, noted, answered, asked = first.prompt
     assert "Saturday, 1 June 2024" in system["content"]
@@ -209,9 +206,7 @@ ASKED = """\
 
 
 @pytest.mark.models
-def test_a_short_answer_is_learned_with_what_was_said_before_it(
-    path: Path, embedder: Embedder
-) -> None:
+def test_a_short_answer_is_learned_with_what_was_said_before_it(path, embedder):
     _, asked = with_more(path, ASKED)
     with quick(engine=FakeEngine(), embedder=embedder) as memory:
         first, second = annotated.answer_examples(memory, asked)
@@ -222,7 +217,7 @@ def test_a_short_answer_is_learned_with_what_was_said_before_it(
 
 
 @pytest.mark.models
-def test_a_chat_teaches_each_answer_with_the_end_that_its_template_writes() -> None:
+def test_a_chat_teaches_each_answer_with_the_end_that_its_template_writes():
     said = [("user", "Hi."), ("assistant", "Hello, Ana!"), ("user", "And now?")]
     chat = [{"role": role, "content": content} for role, content in said]
     example = Example("reply", chat, "Now we talk.", "g", "chat", (1,))
@@ -236,14 +231,14 @@ def test_a_chat_teaches_each_answer_with_the_end_that_its_template_writes() -> N
         assert len(tokens.prompt) == engine.count_tokens(chat)
 
 
-def test_an_answer_whose_evidence_is_not_shown_is_not_learned(path: Path) -> None:
+def test_an_answer_whose_evidence_is_not_shown_is_not_learned(path):
     more = "".join(f"User: I saw film {i} at the cinema, {'long ' * 40}.\n" for i in range(20))
     later = LATER.replace("I am allergic to nuts\n", "I saw film 13 at the cinema\n")
     first, _ = replies(path, more + later)
     assert first.earlier == () and first.target == "I don't know what Joel eats."
 
 
-def test_what_an_assistant_says_to_what_is_told_is_learned_session_by_session(path: Path) -> None:
+def test_what_an_assistant_says_to_what_is_told_is_learned_session_by_session(path):
     more = f"@ 2024-05-02 10:00\nUser: Bye.\nAssistant: {'So long. ' * 30}\n"
     later = LATER + "> (tell) Good night\n< Sleep well.\n> (recall) who am i\n< Joel.\n"
     named, asked = with_more(path, more + later)
@@ -268,7 +263,7 @@ Assistant: Good night!
 """
 
 
-def test_a_question_to_an_assistant_may_come_after_another_message(tmp_path: Path) -> None:
+def test_a_question_to_an_assistant_may_come_after_another_message(tmp_path):
     file = tmp_path / "names.txt"
     asked = "".join(f"? What is my name, {i}? | Jay\n" for i in range(60))
     file.write_text(GREETED.replace("Assistant: Hello", f"{asked}Assistant: Hello"))
@@ -279,7 +274,7 @@ def test_a_question_to_an_assistant_may_come_after_another_message(tmp_path: Pat
     assert 0 < len(after) < 20 and len(made) == 60
 
 
-def test_chats_are_read_back_from_files_of_examples(path: Path, tmp_path: Path) -> None:
+def test_chats_are_read_back_from_files_of_examples(path, tmp_path):
     made = replies(path, LATER)
     file = tmp_path / "made.jsonl"
     files.write(file, made)
@@ -304,14 +299,14 @@ def test_chats_are_read_back_from_files_of_examples(path: Path, tmp_path: Path) 
         ("# User, Assistant\n@ 2024-01-01 10:00\nAssistant: Hi.\n= User sings.", "tells none"),
     ],
 )
-def test_a_line_of_another_form_is_named(tmp_path: Path, line: str, said: str) -> None:
+def test_a_line_of_another_form_is_named(tmp_path, line, said):
     file = tmp_path / "bad.txt"
     file.write_text(f"# Mara (she), Joel (he)\n{line}\n")
     with pytest.raises(InputError, match=said):
         read(file)
 
 
-def test_other_files_are_told_apart(path: Path, tmp_path: Path) -> None:
+def test_other_files_are_told_apart(path, tmp_path):
     log = tmp_path / "log.txt"
     log.write_bytes(b"[2024-05-01 10:00] Kim: I have a cat.\xff\n")
     assert is_written(path) and not is_written(log)
@@ -329,13 +324,13 @@ LONG = [f for f in OURS if f.stem.startswith(("long-", "moved-", "held-out-moved
 HASTY = next(file for file in OURS if file.stem == "held-out-hasty")  # facts alone
 
 
-def speaks_itself(fact: str) -> bool:
+def speaks_itself(fact):
     """Whether a fact is in the first person, outside of quotations."""
     return bool(re.search(r"\b(?:I|I'm|my|me)\b", re.sub(r'"[^"]*"', "", fact)))
 
 
 @pytest.mark.parametrize("file", READING, ids=lambda file: file.stem)
-def test_our_questions_about_reading_are_whole(file: Path) -> None:
+def test_our_questions_about_reading_are_whole(file):
     talks = whole(file)
     assert len(talks) >= (6 if file.stem.startswith("held-out") else 14)
     for talk in talks:
@@ -344,7 +339,7 @@ def test_our_questions_about_reading_are_whole(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", LONG, ids=lambda file: file.stem)
-def test_our_long_conversations_are_whole(file: Path) -> None:
+def test_our_long_conversations_are_whole(file):
     least = 40 if file.stem.startswith("long-") else 28
     for talk in whole(file):
         assert not talk.pairs and len(talk.messages) >= least and len(talk.questions) >= 20, talk.id
@@ -354,7 +349,7 @@ def test_our_long_conversations_are_whole(file: Path) -> None:
 @pytest.mark.parametrize(
     "file", sorted({*OURS} - {*READING, *LONG, HASTY}), ids=lambda file: file.stem
 )
-def test_our_conversations_are_whole(file: Path) -> None:
+def test_our_conversations_are_whole(file):
     talks = whole(file)
     assert len(talks) >= 16
     changes = file.stem.endswith("changes")  # short ones, of little else
@@ -378,7 +373,7 @@ CHATS = sorted({*SMALL_TALK.parent.glob("*.txt")} - {SMALL_TALK, GREETINGS})
 
 
 @pytest.mark.parametrize("file", CHATS, ids=lambda file: file.stem)
-def test_our_chats_are_whole(file: Path) -> None:
+def test_our_chats_are_whole(file):
     if readers.is_messages(file):
         messages = [message.text for message in readers.read_messages(file)]
         assert len(messages) == len(set(messages)) >= 130
@@ -394,7 +389,7 @@ def test_our_chats_are_whole(file: Path) -> None:
         assert all(exchange.wants for exchange in said), talk.id
 
 
-def talks_of(file: Path) -> list[Annotated]:
+def talks_of(file):
     return readers.read_told(file) if readers.is_messages(file) else read(file)
 
 
@@ -402,14 +397,14 @@ WITH_FACTS = [f for f in (HASTY, *CHATS, SMALL_TALK) if "\n= " in f.read_text()]
 
 
 @pytest.mark.parametrize("file", WITH_FACTS, ids=lambda file: file.stem)
-def test_facts_of_hasty_messages_are_in_careful_spelling(file: Path) -> None:
+def test_facts_of_hasty_messages_are_in_careful_spelling(file):
     facts = [fact for talk in talks_of(file) for pair in talk.pairs for fact in pair.facts]
     assert len(facts) >= 30
     bad = [f for f in facts if speaks_itself(f) or not f[0].isupper() or f[-1] != "."]
     assert not bad
 
 
-def test_our_small_talk_is_short_and_in_turn() -> None:
+def test_our_small_talk_is_short_and_in_turn():
     talks = read(SMALL_TALK)
     assert len(talks) >= 100
     for talk in talks:
@@ -419,7 +414,7 @@ def test_our_small_talk_is_short_and_in_turn() -> None:
         assert all(len(reply.split()) <= 25 for reply in replies), talk.id
 
 
-def test_nobody_held_out_is_among_those_trained_on() -> None:
+def test_nobody_held_out_is_among_those_trained_on():
     held, others = (
         {
             frozenset(t.pronouns)

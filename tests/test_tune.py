@@ -1,14 +1,8 @@
 """The default model in the form that runs fastest: made, chosen, stored, and used only if whole."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
-from clikit import Run
 
 from edgemem import cachefile
 from edgemem.cli import admin, output
@@ -16,25 +10,25 @@ from edgemem.config import load_settings
 from edgemem.errors import ModelError
 from edgemem.runtime import models, tune
 from edgemem.runtime.engine import Engine
-from edgemem.runtime.tune import Speed, Tuning, choose, stored
+from edgemem.runtime.tune import Speed, choose, stored
 
 Q8_0_SHA256 = "7b46609d11703c058397e5cfe4cc6e4b2508cb1eb4c80ddc472a5d421fbdb508"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def tunable(untuned: None) -> Iterator[None]:
+def tunable(untuned):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tune, "stored", stored)
         yield
 
 
 @pytest.fixture(scope="module")
-def source() -> Path:
+def source():
     return models.find(models.DEFAULT_LLM)
 
 
 @pytest.fixture(scope="module")
-def tuned(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tuning]:
+def tuned(source, tmp_path_factory):
     """A stored tuning, measured in one round; Q8_0 is chosen whatever that found."""
     folder = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
@@ -45,7 +39,7 @@ def tuned(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tu
         yield tuning
 
 
-def speeds(**given: tuple[float, float, float, float]) -> list[Speed]:
+def speeds(**given):
     """(prefill, decode) with one thread, then with two, by form."""
     return [
         Speed(form, n, *figures)
@@ -69,9 +63,7 @@ def speeds(**given: tuple[float, float, float, float]) -> list[Speed]:
         ([Speed("source", 1, 100, 50), Speed("q8_0", 1, 200, 50)], ("q8_0", 1, 1)),
     ],
 )
-def test_a_call_of_150_tokens_and_30_decides_and_more_must_gain_a_tenth(
-    measured: list[Speed], chosen: tuple[str, int, int]
-) -> None:
+def test_a_call_of_150_tokens_and_30_decides_and_more_must_gain_a_tenth(measured, chosen):
     assert choose(measured) == chosen
 
 
@@ -80,16 +72,14 @@ def test_a_call_of_150_tokens_and_30_decides_and_more_must_gain_a_tenth(
 
 @pytest.mark.models
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_form_has_the_same_bytes_whatever_the_threads(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int
-) -> None:
+def test_a_form_has_the_same_bytes_whatever_the_threads(source, tmp_path, monkeypatch, threads):
     monkeypatch.setattr(tune, "cores", lambda: threads)
     tune.requantise(source, tmp_path / "new.gguf")
     assert models.sha256_of(tmp_path / "new.gguf") == Q8_0_SHA256
 
 
 @pytest.mark.models
-def test_what_llama_cannot_read_or_write_is_a_model_error(source: Path, tmp_path: Path) -> None:
+def test_what_llama_cannot_read_or_write_is_a_model_error(source, tmp_path):
     (tmp_path / "none.gguf").write_bytes(b"no model")
     for given, target in ((tmp_path / "none.gguf", tmp_path / "a"), (source, tmp_path / "b" / "c")):
         with pytest.raises(ModelError, match=r"llama.cpp could not write .* as q8_0 to"):
@@ -100,7 +90,7 @@ def test_what_llama_cannot_read_or_write_is_a_model_error(source: Path, tmp_path
 
 
 @pytest.mark.models
-def test_a_tuning_is_stored_and_used(tuned: Tuning, source: Path) -> None:
+def test_a_tuning_is_stored_and_used(tuned, source):
     assert stored(source) == tuned
     assert (tuned.form, tuned.n_threads, tuned.n_threads_batch) == ("q8_0", 1, 2)
     assert tuned.sha256 == models.sha256_of(tuned.path) == Q8_0_SHA256
@@ -118,7 +108,7 @@ def test_a_tuning_is_stored_and_used(tuned: Tuning, source: Path) -> None:
 
 
 @pytest.mark.models
-def test_a_reused_prefix_of_the_tuned_model_equals_a_fresh_one_to_the_bit(tuned: Tuning) -> None:
+def test_a_reused_prefix_of_the_tuned_model_equals_a_fresh_one_to_the_bit(tuned):
     head = "The Lisbon office opens at nine. " * 20
     with Engine.load() as engine:
         engine.generate(head + "Where is it?", max_tokens=1, stage="fresh")
@@ -130,7 +120,7 @@ def test_a_reused_prefix_of_the_tuned_model_equals_a_fresh_one_to_the_bit(tuned:
 
 
 @pytest.mark.models
-def test_it_is_not_used_where_it_is_not_wanted(tuned: Tuning, source: Path) -> None:
+def test_it_is_not_used_where_it_is_not_wanted(tuned, source):
     for wanted in ({"tuned": False}, {"n_gpu_layers": 1}, {"path": source}):
         with Engine.load(**wanted) as engine:
             assert engine.path == source
@@ -138,7 +128,7 @@ def test_it_is_not_used_where_it_is_not_wanted(tuned: Tuning, source: Path) -> N
 
 @pytest.mark.models
 @pytest.mark.parametrize("place", [0, 100_000_000, -1])
-def test_a_damaged_file_is_not_used(tuned: Tuning, source: Path, place: int) -> None:
+def test_a_damaged_file_is_not_used(tuned, source, place):
     with tuned.path.open("rb+") as file:
         file.seek(place, 2 if place < 0 else 0)
         byte = file.read(1)
@@ -154,7 +144,7 @@ def test_a_damaged_file_is_not_used(tuned: Tuning, source: Path, place: int) -> 
 
 
 @pytest.mark.models
-def test_a_foreign_stamp_is_not_used(tuned: Tuning, source: Path) -> None:
+def test_a_foreign_stamp_is_not_used(tuned, source):
     file = cachefile.stamp_path(tuned.path)
     ours = file.read_bytes()
     stamp = cachefile.read_stamp(tuned.path)
@@ -174,10 +164,10 @@ def test_a_foreign_stamp_is_not_used(tuned: Tuning, source: Path) -> None:
 
 
 @pytest.fixture
-def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+def quick(tmp_path, monkeypatch):
     """A home of its own; the model is "written" and "measured" at once, with these figures."""
 
-    def prepare(measured: list[Speed]) -> Path:
+    def prepare(measured):
         monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path))
         monkeypatch.setattr(tune, "requantise", lambda a, b: b.write_bytes(b"tuned"))
         monkeypatch.setattr(tune, "measure", lambda *a, **k: measured)
@@ -186,13 +176,12 @@ def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path
     return prepare
 
 
-Quick = Callable[[list[Speed]], Path]
 SLOWER = speeds(source=(100, 50, 180, 50), q8_0=(90, 50, 180, 50))
 FASTER = speeds(source=(100, 50, 180, 50), q8_0=(200, 50, 360, 50))
 
 
 @pytest.mark.models
-def test_where_the_source_is_the_fastest_its_threads_are_kept(quick: Quick, source: Path) -> None:
+def test_where_the_source_is_the_fastest_its_threads_are_kept(quick, source):
     home = quick(SLOWER)
     tuning = tune.tune()
     assert (tuning.form, tuning.path, tuning.n_threads_batch) == ("source", source, 2)
@@ -202,10 +191,10 @@ def test_where_the_source_is_the_fastest_its_threads_are_kept(quick: Quick, sour
 
 
 @pytest.mark.models
-def test_a_tuning_that_fails_leaves_nothing(quick: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tuning_that_fails_leaves_nothing(quick, monkeypatch):
     home = quick(FASTER)
 
-    def fail(*_a: Any, **_k: Any) -> None:
+    def fail(*_a, **_k):
         raise KeyboardInterrupt
 
     for step in ("requantise", "measure"):
@@ -217,7 +206,7 @@ def test_a_tuning_that_fails_leaves_nothing(quick: Quick, monkeypatch: pytest.Mo
 
 
 @pytest.mark.models
-def test_a_folder_that_cannot_be_written_is_named(quick: Quick) -> None:
+def test_a_folder_that_cannot_be_written_is_named(quick):
     home = quick(FASTER)
     home.rmdir()
     home.write_text("a file")
@@ -226,9 +215,7 @@ def test_a_folder_that_cannot_be_written_is_named(quick: Quick) -> None:
 
 
 @pytest.mark.models
-def test_a_model_that_is_not_the_manifests_is_not_tuned(
-    quick: Quick, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_model_that_is_not_the_manifests_is_not_tuned(quick, monkeypatch, tmp_path):
     quick(FASTER)
     other = tmp_path / "other.gguf"
     other.write_bytes(b"GGUF")
@@ -241,7 +228,7 @@ def test_a_model_that_is_not_the_manifests_is_not_tuned(
 
 
 @pytest.mark.models
-def test_the_command_stores_what_it_prints(run: Run, quick: Quick, source: Path) -> None:
+def test_the_command_stores_what_it_prints(run, quick, source):
     quick(FASTER)
     result = run("models", "tune")
     rows = [line.split("\t") for line in result.stdout.splitlines()]
@@ -258,8 +245,8 @@ def test_the_command_stores_what_it_prints(run: Run, quick: Quick, source: Path)
 
 @pytest.mark.models
 def test_only_a_person_at_a_terminal_has_the_default_model_tuned_and_once(
-    quick: Quick, source: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    quick, source, monkeypatch, capsys
+):
     quick(FASTER)
     settings = load_settings()
     monkeypatch.setattr(output, "stdin_is_terminal", lambda: True)
@@ -281,12 +268,10 @@ def test_only_a_person_at_a_terminal_has_the_default_model_tuned_and_once(
 
 
 @pytest.mark.models
-def test_a_model_that_cannot_be_tuned_is_used_as_it_is(
-    quick: Quick, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_that_cannot_be_tuned_is_used_as_it_is(quick, monkeypatch, capsys):
     quick(FASTER)
 
-    def fail(*_a: Any, **_k: Any) -> None:
+    def fail(*_a, **_k):
         raise ModelError("no room")
 
     monkeypatch.setattr(tune, "requantise", fail)

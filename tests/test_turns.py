@@ -1,15 +1,11 @@
 """What a message takes from the turns before it: whom it means, what it changes or asks for."""
 
-from __future__ import annotations
-
-from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 from fake_engine import FakeEngine
 
-from edgemem.chat import Chat, Reply
+from edgemem.chat import Chat
 from edgemem.language import (
     asks_of_another,
     asks_to_change,
@@ -22,17 +18,14 @@ from edgemem.language import (
 from edgemem.memory import Memory
 from edgemem.pipeline import recall
 from edgemem.pipeline.recall import search
-from edgemem.results import SearchResults
-from edgemem.runtime.embedder import Embedder
-from edgemem.runtime.engine import Engine
 from edgemem.stages.generation import ABOUT_ITSELF, GREETED
-from edgemem.stages.intent import Intent, Want, as_change, intent, of_somebody
+from edgemem.stages.intent import Intent, as_change, intent, of_somebody
 
 BORN = "Posy was born on 14 March 2019 and loves otters."
 PRESENT = "What would be a nice present for Posy?"
 
 
-def say(chat: Chat, text: str) -> Reply:
+def say(chat, text):
     at = datetime(2026, 11, 30, 9, len(chat._talk.turns), tzinfo=UTC)
     reply = chat.send(text, timestamp=at)
     "".join(reply)
@@ -40,9 +33,9 @@ def say(chat: Chat, text: str) -> Reply:
 
 
 @pytest.fixture
-def memory(embedder: Embedder) -> Iterator[Memory]:
+def memory(embedder):
     engine: object = FakeEngine(pieces=("A book.",))
-    with Memory(":memory:", engine=engine, embedder=embedder) as opened:  # type: ignore[arg-type]
+    with Memory(":memory:", engine=engine, embedder=embedder) as opened:
         yield opened
 
 
@@ -61,11 +54,11 @@ def memory(embedder: Embedder) -> Iterator[Memory]:
         ("What do I have on Monday?", ""),
     ],
 )
-def test_a_question_names_one_person_or_none(text: str, name: str) -> None:
+def test_a_question_names_one_person_or_none(text, name):
     assert one_named(text) == name
 
 
-def test_a_place_that_memory_knows_is_no_person() -> None:
+def test_a_place_that_memory_knows_is_no_person():
     assert one_named("What do you know of Wellington?", {"wellington"}) == ""
 
 
@@ -81,11 +74,11 @@ def test_a_place_that_memory_knows_is_no_person() -> None:
         ("How old is it?", "Posy", ""),
     ],
 )
-def test_a_pronoun_becomes_the_name_where_that_is_safe(text: str, name: str, asked: str) -> None:
+def test_a_pronoun_becomes_the_name_where_that_is_safe(text, name, asked):
     assert with_named(text, name) == asked
 
 
-def test_an_age_is_told_of_her_whom_the_question_before_named(memory: Memory) -> None:
+def test_an_age_is_told_of_her_whom_the_question_before_named(memory):
     """ "How old is she?" was refused after "Who is Posy?"."""
     chat = Chat(memory)
     say(chat, BORN)
@@ -113,17 +106,15 @@ def test_an_age_is_told_of_her_whom_the_question_before_named(memory: Memory) ->
         ("And Walter?", "Posy likes otters.", None, "And Walter?", "recall"),
     ],
 )
-def test_what_is_asked_of_another_is_what_was_asked(
-    text: str, before: str, after: Want | None, asked: str, wants: Want
-) -> None:
-    def no_people() -> Collection[str]:
+def test_what_is_asked_of_another_is_what_was_asked(text, before, after, asked, wants):
+    def no_people():
         return ()
 
     found, intent = of_somebody(text, before, after, Intent("recall", tells=False), no_people)
     assert (found, intent.wants) == (asked, wants)
 
 
-def test_days_are_nobody_else() -> None:
+def test_days_are_nobody_else():
     assert asks_of_another("What about Monday?") == ""
 
 
@@ -137,9 +128,7 @@ def test_days_are_nobody_else() -> None:
         ("Don't mention that she is a vegetarian.", "recall", None),
     ],
 )
-def test_what_changes_the_answer_before_is_no_news(
-    shipped: Engine, embedder: Embedder, text: str, after: Want | None, wants: Want | None
-) -> None:
+def test_what_changes_the_answer_before_is_no_news(shipped, embedder, text, after, wants):
     """These were answered "Noted.", or with how to erase."""
     wanted = intent(shipped, embedder, text, PRESENT)
     asked, found = as_change(text, PRESENT, after, wanted)
@@ -151,28 +140,26 @@ def test_what_changes_the_answer_before_is_no_news(
 
 
 @pytest.mark.parametrize("text", ["Don't put that in your memory yet.", "no dont write that down"])
-def test_a_request_to_forget_stays_one_after_a_text(
-    shipped: Engine, embedder: Embedder, text: str
-) -> None:
+def test_a_request_to_forget_stays_one_after_a_text(shipped, embedder, text):
     wanted = intent(shipped, embedder, text)
     assert wanted.wants == "erase" and as_change(text, PRESENT, "text", wanted)[1] == wanted
 
 
-def test_a_change_of_plans_is_no_change_of_an_answer() -> None:
+def test_a_change_of_plans_is_no_change_of_an_answer():
     assert not asks_to_change("No, not on Sunday. It is on Monday.")
 
 
 @pytest.mark.parametrize("text", ["Good morning! How are you today?", "how r u", "How's it going?"])
-def test_how_are_you_is_answered_as_a_greeting(memory: Memory, text: str) -> None:
+def test_how_are_you_is_answered_as_a_greeting(memory, text):
     assert greets(text) and say(Chat(memory), text).text == GREETED
 
 
-def test_how_it_works_is_no_greeting(memory: Memory) -> None:
+def test_how_it_works_is_no_greeting(memory):
     assert not greets("How are you storing what I say?")
     assert say(Chat(memory), "Who are you?").text == ABOUT_ITSELF
 
 
-def test_the_question_that_i_asked_is_told(memory: Memory) -> None:
+def test_the_question_that_i_asked_is_told(memory):
     chat = Chat(memory)
     for text in ("Where do I live?", "I moved to Bergen in May.", "When did I move?"):
         say(chat, text)
@@ -181,29 +168,27 @@ def test_the_question_that_i_asked_is_told(memory: Memory) -> None:
     assert say(chat, "What did I just tell you?").text.endswith("I moved to Bergen in May.")
 
 
-def test_an_answer_of_the_conversation_is_told_again(memory: Memory) -> None:
+def test_an_answer_of_the_conversation_is_told_again(memory):
     """ "What did you suggest for pudding?" was refused."""
     chat = Chat(memory)
     say(chat, "hello there")
-    chat.engine.pieces = ("Plum crumble.",)  # type: ignore[attr-defined]
+    chat.engine.pieces = ("Plum crumble.",)
     say(chat, "Suggest a pudding for tonight.")
-    chat.engine.pieces = ("Otters.",)  # type: ignore[attr-defined]
+    chat.engine.pieces = ("Otters.",)
     say(chat, "Suggest a film about the sea.")
     told = say(chat, "And what did you suggest for pudding?")
     assert told.text.startswith("This is what was said:") and "Plum crumble." in told.text
-    chat.engine.pieces = ("Heron.",)  # type: ignore[attr-defined]
+    chat.engine.pieces = ("Heron.",)
     say(chat, "Suggest a name for my boat.")
     say(chat, "What is my dog called?")  # a refusal is no answer
     assert "Otters." in say(chat, "Which film did you recommend?").text
 
 
-def test_what_an_answer_rests_on_is_sought_as_the_answer_was(
-    shipped: Engine, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_an_answer_rests_on_is_sought_as_the_answer_was(shipped, embedder, monkeypatch):
     """Without the turns before, the note behind the answer was not near enough to be quoted."""
     searched: list[tuple[str, list[str]]] = []
 
-    def spied(*given: Any, **more: Any) -> SearchResults:
+    def spied(*given, **more):
         searched.append((given[2], [turn.content for turn in given[4]]))
         return search(*given, **more)
 
@@ -219,7 +204,7 @@ def test_what_an_answer_rests_on_is_sought_as_the_answer_was(
         assert "binoculars" in reply.text
 
 
-def test_the_turns_that_a_question_asks_for() -> None:
+def test_the_turns_that_a_question_asks_for():
     assert question_asked("What was my last question?") == -1
     assert question_asked("What did I ask Ana first?") is None
     assert reply_asked("What did you just suggest?") == ""

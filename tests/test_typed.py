@@ -1,13 +1,8 @@
 """What was typed at the prompt of a chat: each user's own, in a file that nobody else is shown."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
-from clikit import Run
 from fake_engine import FakeEngine
 from serverkit import running
 
@@ -23,7 +18,7 @@ SECRET = "The party is at the Lamplighter."
 
 
 @pytest.fixture
-def store(home: Path) -> Path:
+def store(home):
     """The usual store, in which Tom and Maya have said something."""
     with Memory(home / "memory.db") as memory:
         memory.add(["Hello", SECRET], user_id="tom", infer=False)
@@ -31,7 +26,7 @@ def store(home: Path) -> Path:
     return home / "memory.db"
 
 
-def before(whose: Scope, *lines: str) -> list[str]:
+def before(whose, *lines):
     """What a chat of theirs brings back; then they type these lines."""
     with output.open_memory(None):
         typed.of_user(whose)
@@ -41,7 +36,7 @@ def before(whose: Scope, *lines: str) -> list[str]:
         return found
 
 
-def test_each_user_agent_and_run_has_a_file_of_its_own(store: Path) -> None:
+def test_each_user_agent_and_run_has_a_file_of_its_own(store):
     for whose in (TOM, MAYA, SHOP):
         assert before(whose, f"I am {whose}") == []
     for whose in (TOM, MAYA, SHOP):
@@ -50,7 +45,7 @@ def test_each_user_agent_and_run_has_a_file_of_its_own(store: Path) -> None:
     assert all(file.stat().st_mode & 0o077 == 0 for file in typed.kept_files())
 
 
-def test_files_that_earlier_versions_shared_are_wiped(run: Run, store: Path) -> None:
+def test_files_that_earlier_versions_shared_are_wiped(run, store):
     with output.open_memory(None):
         files = [store.with_name("chat_history"), typed._start()]
     for file in files:
@@ -61,11 +56,11 @@ def test_files_that_earlier_versions_shared_are_wiped(run: Run, store: Path) -> 
     assert before(TOM) == ["Hi"]
 
 
-def test_a_reset_by_the_server_removes_all_that_was_typed(run: Run, store: Path) -> None:
+def test_a_reset_by_the_server_removes_all_that_was_typed(run, store):
     before(TOM, "/memories party")
     before(MAYA, "/why")
 
-    def serve(memory: Memory, **given: Any) -> None:
+    def serve(memory, **given):
         with running(memory, allow_reset=True, on_erase=given["on_erase"]) as server:
             server.ok("POST", "/reset")
 
@@ -77,9 +72,7 @@ def test_a_reset_by_the_server_removes_all_that_was_typed(run: Run, store: Path)
     assert (before(TOM), before(MAYA)) == ([], [])
 
 
-def test_erasing_all_of_a_user_erases_all_that_they_typed_and_nothing_of_others(
-    run: Run, store: Path
-) -> None:
+def test_erasing_all_of_a_user_erases_all_that_they_typed_and_nothing_of_others(run, store):
     before(TOM, SECRET, "/memories party")
     before(MAYA, "I play chess.", "/forget Leo")
     before(SHOP, "/why")
@@ -91,9 +84,7 @@ def test_erasing_all_of_a_user_erases_all_that_they_typed_and_nothing_of_others(
     assert before(TOM) == [SECRET, "/memories party"]
 
 
-def test_a_store_in_memory_neither_reads_writes_nor_erases_what_was_typed(
-    run: Run, store: Path
-) -> None:
+def test_a_store_in_memory_neither_reads_writes_nor_erases_what_was_typed(run, store):
     before(Scope("default"), SECRET)
     before(TOM, "Hi")
     with output.open_memory(":memory:", create=True):
@@ -106,14 +97,14 @@ def test_a_store_in_memory_neither_reads_writes_nor_erases_what_was_typed(
     assert (before(Scope("default")), before(TOM)) == ([SECRET], ["Hi"])
 
 
-def test_what_is_erased_leaves_the_files_of_all_users(run: Run, store: Path) -> None:
+def test_what_is_erased_leaves_the_files_of_all_users(run, store):
     before(TOM, SECRET, "Hi")
     before(MAYA, f"/memories {SECRET}", "Hello there")
     run("erase", "--matching", "Lamplighter", "-y", "--user-id", "tom")
     assert (before(TOM), before(MAYA)) == (["Hi"], ["Hello there"])
 
 
-def test_an_erase_by_words_takes_the_lines_that_name_them_too(run: Run, store: Path) -> None:
+def test_an_erase_by_words_takes_the_lines_that_name_them_too(run, store):
     """Lines that searched for the words, and messages that were never stored, had stayed."""
     before(TOM, "/memories LAMPLIGHTER", "/forget lamplighter", "The lamplighter's?", "/forget Leo")
     before(MAYA, "Is it at the Lamplighter?")
@@ -126,15 +117,13 @@ def test_an_erase_by_words_takes_the_lines_that_name_them_too(run: Run, store: P
     assert before(TOM) == []
 
 
-def test_doctor_counts_no_line_that_is_a_message_or_has_no_words(run: Run, store: Path) -> None:
+def test_doctor_counts_no_line_that_is_a_message_or_has_no_words(run, store):
     before(TOM, SECRET, "/why", "/forget 1,2", f"/cloud {SECRET}")
     assert "\ntyped\tlines 0, files /" in run("doctor", "--erased").stdout
     assert "typed" not in run("doctor").stdout
 
 
-def test_doctor_counts_the_words_of_a_command_and_neither_a_limit_nor_a_photos_name(
-    run: Run, store: Path
-) -> None:
+def test_doctor_counts_the_words_of_a_command_and_neither_a_limit_nor_a_photos_name(run, store):
     harmless = ["/budget none", "/image cat.jpg", "/image 'my cat.jpg'", r"/image my\ cat.jpg"]
     before(TOM, *harmless, f"/image cat.jpg {SECRET}")
     assert "\ntyped\tlines 0, files /" in run("doctor", "--erased").stdout
@@ -142,7 +131,7 @@ def test_doctor_counts_the_words_of_a_command_and_neither_a_limit_nor_a_photos_n
     assert "\ntyped\tlines 4, files /" in run("doctor", "--erased").stdout
 
 
-def test_a_vault_seals_the_files_of_all_users_and_gives_them_back(run: Run, store: Path) -> None:
+def test_a_vault_seals_the_files_of_all_users_and_gives_them_back(run, store):
     pytest.importorskip("nacl", reason="needs the extra vault")
     before(TOM, SECRET)
     before(MAYA, "I play chess.")

@@ -1,15 +1,11 @@
 """A store to which nothing was ever written is removed, unless a program has it open."""
 
-from __future__ import annotations
-
 import sqlite3
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from clikit import Run
 
 from edgemem.errors import StoreLocked
 from edgemem.memory import Memory
@@ -20,7 +16,7 @@ pytestmark = pytest.mark.models
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX locks")
-def test_a_store_that_this_process_has_open_keeps_its_locks(home: Path) -> None:
+def test_a_store_that_this_process_has_open_keeps_its_locks(home):
     path = home / "memory.db"
     alone = "import sqlite3, sys; sqlite3.connect(sys.argv[1], 0).executescript("
     alone += "'PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE')"
@@ -32,9 +28,7 @@ def test_a_store_that_this_process_has_open_keeps_its_locks(home: Path) -> None:
         assert not memory.get_all(user_id="ana")
 
 
-def test_a_removed_store_leaves_no_log_even_if_it_is_interrupted(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_removed_store_leaves_no_log_even_if_it_is_interrupted(home, monkeypatch):
     path, gone = home / "memory.db", list[str]()
     with Memory(path):
         pass
@@ -44,9 +38,7 @@ def test_a_removed_store_leaves_no_log_even_if_it_is_interrupted(
 
 
 @pytest.mark.parametrize("passphrase", ["", "a long passphrase of tests"])
-def test_a_first_command_that_fails_leaves_no_store(
-    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch, passphrase: str
-) -> None:
+def test_a_first_command_that_fails_leaves_no_store(run, home, monkeypatch, passphrase):
     monkeypatch.setenv("EDGEMEM_PASSPHRASE", passphrase)
     before = {*home.rglob("*")}
     wrong = ("add", "--no-infer", "x", "--timestamp", "soon")
@@ -57,9 +49,7 @@ def test_a_first_command_that_fails_leaves_no_store(
     assert "I like tea." in run("list").stdout
 
 
-def test_a_vault_whose_store_is_missing_is_kept_by_a_command_that_fails(
-    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_vault_whose_store_is_missing_is_kept_by_a_command_that_fails(run, home, monkeypatch):
     monkeypatch.setenv("EDGEMEM_PASSPHRASE", "a long passphrase of tests")
     run("add", "--no-infer", "I like tea.")
     key = (home / "memory.db.vault").read_bytes()
@@ -68,9 +58,7 @@ def test_a_vault_whose_store_is_missing_is_kept_by_a_command_that_fails(
     assert (home / "memory.db.vault").read_bytes() == key
 
 
-def test_no_vault_is_opened_anew_whose_key_was_removed_meanwhile(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_vault_is_opened_anew_whose_key_was_removed_meanwhile(home, monkeypatch):
     phrase = "a long passphrase of tests"
     monkeypatch.setenv("EDGEMEM_PASSPHRASE", phrase)
     path = home / "memory.db"
@@ -78,7 +66,7 @@ def test_no_vault_is_opened_anew_whose_key_was_removed_meanwhile(
         pass
     connect = schema.connect
 
-    def connected_late(*given: Any, **how: Any) -> Any:
+    def connected_late(*given, **how):
         remove_unwritten(path)
         return connect(*given, **how)
 
@@ -87,7 +75,7 @@ def test_no_vault_is_opened_anew_whose_key_was_removed_meanwhile(
         memory.add("My cat is Tom", user_id="ana", infer=False)
 
 
-def test_a_store_that_another_connection_uses_or_that_was_written_to_stays(home: Path) -> None:
+def test_a_store_that_another_connection_uses_or_that_was_written_to_stays(home):
     path = home / "memory.db"
     with Memory(path):
         remove_unwritten(path)

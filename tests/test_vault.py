@@ -1,7 +1,5 @@
 """An encrypted store: no byte of it can be read without its key, and nothing of it is lost."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -11,12 +9,9 @@ import sys
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from clikit import Run
 from imagekit import noise
 from memorykit import BagOfWords, WordTokens, quick, texts
 from storekit import ROOT, add, child, finished, memory, raised
@@ -45,7 +40,7 @@ SAID = [" ".join(WORDS[i : i + 10]) for i in range(0, 1000, 10)]
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path, monkeypatch):
     monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path / "home"))
     (tmp_path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
@@ -54,7 +49,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def vault_at(path: Path, **rows: str) -> vaults.Vault:
+def vault_at(path, **rows):
     """A vault whose key lies in a file, with these memories."""
     vault = vaults.new_key()
     vaults.create(path, vault, way="file")
@@ -66,7 +61,7 @@ def vault_at(path: Path, **rows: str) -> vaults.Vault:
 # -- nothing can be read ---------------------------------------------------------------------------
 
 
-def traces(folder: Path, marks: list[bytes]) -> set[str]:
+def traces(folder, marks):
     """The names of the files in a folder that hold one of these bytes."""
     return {
         file.name
@@ -76,9 +71,7 @@ def traces(folder: Path, marks: list[bytes]) -> set[str]:
 
 
 @pytest.mark.parametrize("passphrase", [None, PASSPHRASE], ids=["plain", "vault"])
-def test_no_file_holds_a_word_or_a_vector_of_a_vault(
-    tmp_path: Path, passphrase: str | None
-) -> None:
+def test_no_file_holds_a_word_or_a_vector_of_a_vault(tmp_path, passphrase):
     path, tokens = tmp_path / "a.db", WordTokens()
     words = [word.encode() for word in WORDS]
     vectors = [chunk[0] for chunk in BagOfWords().embed_chunks(SAID)]
@@ -113,8 +106,8 @@ def test_no_file_holds_a_word_or_a_vector_of_a_vault(
 
 
 def test_an_index_file_of_a_vault_is_loaded_again_and_never_with_another_key(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     path = tmp_path / "a.db"
     with quick(path, passphrase=PASSPHRASE) as opened:
         opened.add(SAID, infer=False)
@@ -131,7 +124,7 @@ def test_an_index_file_of_a_vault_is_loaded_again_and_never_with_another_key(
             assert not index.vectors.load(file, **stamp, vault=other)
 
 
-def test_a_vault_answers_as_the_plain_store_does(tmp_path: Path) -> None:
+def test_a_vault_answers_as_the_plain_store_does(tmp_path):
     said = ["I live in Oslo.", "My sister lives in Graz.", "I sold the red canoe in Turku."]
     found = []
     for passphrase in (None, PASSPHRASE):
@@ -145,13 +138,10 @@ def test_a_vault_answers_as_the_plain_store_does(tmp_path: Path) -> None:
 # -- keys ------------------------------------------------------------------------------------------
 
 
-def test_a_vault_opens_with_its_passphrase_or_recovery_code_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_vault_opens_with_its_passphrase_or_recovery_code_and_nothing_else(tmp_path, monkeypatch):
     path = tmp_path / "a.db"
     with quick(path, passphrase=PASSPHRASE) as opened:
         opened.add("I live in Oslo.", infer=False)
-        assert opened.store.vault is not None
         code = opened.store.vault.recovery_code()
     for wrong in ({}, {"passphrase": "seven wet heron"}, {"key": bytes(32)}):
         with pytest.raises(VaultLocked):
@@ -181,18 +171,18 @@ def test_a_vault_opens_with_its_passphrase_or_recovery_code_and_nothing_else(
     quick(tmp_path / "plain.db").close()  # a code of another store is no reason to refuse it
 
 
-def test_a_key_and_a_passphrase_are_not_given_at_once(tmp_path: Path) -> None:
+def test_a_key_and_a_passphrase_are_not_given_at_once(tmp_path):
     with pytest.raises(InputError, match="a store is opened by one of them"):
         Memory(tmp_path / "a.db", key=bytes(32), passphrase=PASSPHRASE)
     assert not [*tmp_path.glob("a.db*")]
 
 
-def test_an_umlaut_is_the_same_however_it_is_typed(tmp_path: Path) -> None:
+def test_an_umlaut_is_the_same_however_it_is_typed(tmp_path):
     quick(tmp_path / "a.db", passphrase="Gr\u00fc\u00dfe aus Graz").close()
     quick(tmp_path / "a.db", passphrase="Gru\u0308\u00dfe aus Graz").close()
 
 
-def test_another_passphrase_rewrites_nothing_but_the_file_of_the_ways(tmp_path: Path) -> None:
+def test_another_passphrase_rewrites_nothing_but_the_file_of_the_ways(tmp_path):
     path = tmp_path / "a.db"
     vault = vault_at(path, m1="Ada likes tea")
     before = {f.name: f.read_bytes() for f in tmp_path.glob("a.db*")}
@@ -214,22 +204,20 @@ class Ring:
 
     priority = 5.0
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.held: dict[tuple[str, str], str] = {}
 
-    def set_password(self, service: str, name: str, secret: str) -> None:
+    def set_password(self, service, name, secret):
         self.held[service, name] = secret
 
-    def get_password(self, service: str, name: str) -> str | None:
+    def get_password(self, service, name):
         return self.held.get((service, name))
 
-    def delete_password(self, service: str, name: str) -> None:
+    def delete_password(self, service, name):
         del self.held[service, name]
 
 
-def test_the_keyring_opens_a_vault_and_forgets_it_once_it_is_plain(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_keyring_opens_a_vault_and_forgets_it_once_it_is_plain(tmp_path, monkeypatch):
     assert not vaults.keyring_works()  # the tests' own has none
     ring = Ring()
     monkeypatch.setattr("keyring.get_keyring", lambda: ring)
@@ -250,7 +238,7 @@ def test_the_keyring_opens_a_vault_and_forgets_it_once_it_is_plain(
     assert ring.held == {} and not vaults.is_vault(path)
 
 
-def test_a_key_file_is_its_owners_alone_and_no_part_of_the_store(tmp_path: Path) -> None:
+def test_a_key_file_is_its_owners_alone_and_no_part_of_the_store(tmp_path):
     vault_at(tmp_path / "a.db", m1="Ada likes tea")
     (file,) = (tmp_path / "home" / "keys").iterdir()
     assert file.stat().st_mode & 0o777 == 0o600
@@ -264,14 +252,14 @@ def test_a_key_file_is_its_owners_alone_and_no_part_of_the_store(tmp_path: Path)
              '{"format": 1, "id": "x", "state": "locked", "ways": [{"by": 1, "box": ""}]}',
              '{"format": 1, "id": "x", "state": "gone", "ways": []}']
 )  # fmt: skip
-def test_a_damaged_file_of_the_ways_is_said_to_be(tmp_path: Path, text: str) -> None:
+def test_a_damaged_file_of_the_ways_is_said_to_be(tmp_path, text):
     vault_at(tmp_path / "a.db", m1="Ada likes tea")
     vaults.vault_file(tmp_path / "a.db").write_text(text)
     with pytest.raises(StoreCorrupt, match=r"a\.db\.vault is damaged.*recovery code"):
         Store.open(tmp_path / "a.db")
 
 
-def test_parameters_of_argon2_that_would_fill_the_memory_are_refused(tmp_path: Path) -> None:
+def test_parameters_of_argon2_that_would_fill_the_memory_are_refused(tmp_path):
     quick(tmp_path / "a.db", passphrase=PASSPHRASE).close()
     file = vaults.vault_file(tmp_path / "a.db")
     found = json.loads(file.read_text())
@@ -282,8 +270,8 @@ def test_parameters_of_argon2_that_would_fill_the_memory_are_refused(tmp_path: P
 
 
 def test_a_plain_store_is_not_taken_for_a_vault_nor_a_vault_for_a_plain_one(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     with Store.open(tmp_path / "a.db") as store:
         add(store, memory("m1"))
     with pytest.raises(InputError, match=r"is no vault; .* edgemem vault lock"):
@@ -296,7 +284,7 @@ def test_a_plain_store_is_not_taken_for_a_vault_nor_a_vault_for_a_plain_one(
         Store.open(tmp_path / "v.db")
 
 
-def test_a_damaged_page_is_damage_and_a_sealed_byte_too(tmp_path: Path) -> None:
+def test_a_damaged_page_is_damage_and_a_sealed_byte_too(tmp_path):
     path = tmp_path / "a.db"
     vault = vault_at(path, **{f"m{i}": "Ada likes tea " * 200 for i in range(20)})
     data = bytearray(path.read_bytes())
@@ -304,7 +292,7 @@ def test_a_damaged_page_is_damage_and_a_sealed_byte_too(tmp_path: Path) -> None:
         data[page * 8192 + 99] ^= 1
     path.write_bytes(data)
 
-    def read() -> None:
+    def read():
         with Store.open(path) as store:
             store.list()
 
@@ -330,9 +318,7 @@ Store.open(sys.argv[1])
 """
 
 
-def test_without_the_extra_the_error_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_extra_the_error_says_what_to_install(tmp_path, monkeypatch):
     vault = vault_at(tmp_path / "a.db", m1="Ada likes tea")
     with monkeypatch.context() as patch:
         patch.delattr("apsw.mc_version")  # the package of the same name that cannot encrypt
@@ -345,7 +331,7 @@ def test_without_the_extra_the_error_says_what_to_install(
 # -- from plain to vault and back ------------------------------------------------------------------
 
 
-def test_a_store_that_is_open_anywhere_is_not_moved(tmp_path: Path) -> None:
+def test_a_store_that_is_open_anywhere_is_not_moved(tmp_path):
     path = tmp_path / "a.db"
     with Store.open(path) as store:
         add(store, memory("m1"))
@@ -366,7 +352,7 @@ def test_a_store_that_is_open_anywhere_is_not_moved(tmp_path: Path) -> None:
         assert store.vault is not None and list(store.get(["m1"])) == ["m1"]
 
 
-def test_a_move_into_a_vault_and_back_changes_no_row(tmp_path: Path) -> None:
+def test_a_move_into_a_vault_and_back_changes_no_row(tmp_path):
     path = tmp_path / "a.db"
     with quick(path) as opened:
         opened.add(["I live in Oslo.", "My cat is Tom."], user_id="ada", infer=False)
@@ -385,7 +371,7 @@ def test_a_move_into_a_vault_and_back_changes_no_row(tmp_path: Path) -> None:
     assert {f.name for f in tmp_path.glob("a.db*")} == {"a.db", "a.db.lock"}
 
 
-def test_the_images_of_a_vault_lie_in_its_file(tmp_path: Path) -> None:
+def test_the_images_of_a_vault_lie_in_its_file(tmp_path):
     path, photos = tmp_path / "a.db", [noise(seed=0), noise(side=20, seed=1)]
     folder = tmp_path / "a.db.images"
     with quick(path) as opened:
@@ -404,7 +390,7 @@ def test_the_images_of_a_vault_lie_in_its_file(tmp_path: Path) -> None:
         assert len(opened.get_all()) == 3 and opened.store.check() == []
 
 
-def test_a_move_that_is_killed_loses_nothing_and_leaves_no_plain_copy() -> None:
+def test_a_move_that_is_killed_loses_nothing_and_leaves_no_plain_copy():
     """`python -m bench.vault --kills 100` does it at a hundred instants."""
     kills = os.environ.get("EDGEMEM_MOVES", "8")
     command = [sys.executable, "-m", "bench.vault", "--kills", kills, "--n", "50", "--json", "-"]
@@ -416,15 +402,13 @@ def test_a_move_that_is_killed_loses_nothing_and_leaves_no_plain_copy() -> None:
 # -- exports ---------------------------------------------------------------------------------------
 
 
-def imported(into: Memory, file: Path) -> int:
+def imported(into, file):
     """With the passphrase of the vault that the export comes from."""
     with file.open(encoding="utf-8") as lines:
         return into.import_jsonl(opened_lines(lines, into.store.vault, PASSPHRASE))
 
 
-def test_a_sealed_export_is_read_by_its_key_and_whole_or_not_at_all(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_sealed_export_is_read_by_its_key_and_whole_or_not_at_all(tmp_path, caplog):
     out = tmp_path / "out.sealed"
     with quick(tmp_path / "a.db", passphrase=PASSPHRASE) as opened:
         opened.add(SAID[:5], infer=False)
@@ -449,7 +433,7 @@ def test_a_sealed_export_is_read_by_its_key_and_whole_or_not_at_all(
 # -- the connection --------------------------------------------------------------------------------
 
 
-def code_of(exc: BaseException) -> object:
+def code_of(exc):
     return type(exc), getattr(exc, "sqlite_errorcode", None)
 
 
@@ -460,7 +444,7 @@ FAILING = [
 ]  # fmt: skip
 
 
-def test_the_connection_does_and_fails_as_sqlite3s_does(tmp_path: Path) -> None:
+def test_the_connection_does_and_fails_as_sqlite3s_does(tmp_path):
     made = [
         sqlite3.connect(tmp_path / "a.db", isolation_level=None),
         Connection(str(tmp_path / "b.db"), 0.1, bytes(range(32))),
@@ -494,7 +478,7 @@ def test_the_connection_does_and_fails_as_sqlite3s_does(tmp_path: Path) -> None:
     assert seen[0] == seen[1]
 
 
-def test_a_locked_vault_is_a_store_locked(tmp_path: Path) -> None:
+def test_a_locked_vault_is_a_store_locked(tmp_path):
     vault_at(tmp_path / "a.db", m1="Ada likes tea")
     one, two = (Store.open(tmp_path / "a.db", busy_timeout_s=0.05) for _ in range(2))
     with one, two:
@@ -506,9 +490,7 @@ def test_a_locked_vault_is_a_store_locked(tmp_path: Path) -> None:
 # -- the command line ------------------------------------------------------------------------------
 
 
-def test_the_commands_lock_tell_and_unlock(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_commands_lock_tell_and_unlock(tmp_path, run, monkeypatch):
     path = tmp_path / "home" / "memory.db"
     with Store.open(path) as store:
         add(store, memory("m1"))
@@ -545,14 +527,14 @@ def test_the_commands_lock_tell_and_unlock(
     assert "is no vault" in run("vault", "export-recovery", code=1).stderr
 
 
-def typed_of(path: Path) -> list[str]:
+def typed_of(path):
     """What `edgemem chat` brings back of what was typed."""
     with output.open_memory(str(path)):
         typed.of_user(Scope("default"))
         return typed_before()
 
 
-def test_what_was_typed_moves_into_its_own_stores_vault_alone(tmp_path: Path, run: Run) -> None:
+def test_what_was_typed_moves_into_its_own_stores_vault_alone(tmp_path, run):
     home, work = tmp_path / "home" / "memory.db", tmp_path / "work.db"
     for path, text in ((home, "a secret of home"), (work, "a plan of work")):
         run("add", "--no-infer", text, "--db", str(path))
@@ -568,8 +550,8 @@ def test_what_was_typed_moves_into_its_own_stores_vault_alone(tmp_path: Path, ru
 
 
 def test_a_passphrase_makes_a_new_store_a_vault_and_is_not_ignored_in_silence_for_a_plain_one(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, run, monkeypatch
+):
     new, plain = tmp_path / "new.db", tmp_path / "plain.db"
     run("add", "--no-infer", "--db", str(plain), "Ada likes tea")
     monkeypatch.setenv("EDGEMEM_PASSPHRASE", PASSPHRASE)
@@ -585,13 +567,11 @@ def test_a_passphrase_makes_a_new_store_a_vault_and_is_not_ignored_in_silence_fo
     assert "at least 8 characters" in refused.stderr
 
 
-def test_two_that_create_one_vault_at_once_have_the_same_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_that_create_one_vault_at_once_have_the_same_key(tmp_path, monkeypatch):
     store = tmp_path / "ada.db"
     create, others = vaults.create, ThreadPoolExecutor(1)
 
-    def slowly(*args: Any, **kwargs: Any) -> None:
+    def slowly(*args, **kwargs):
         monkeypatch.setattr(vaults, "create", create)
         late.append(others.submit(encryption.unlock_or_create, store, None, PASSPHRASE))
         time.sleep(0.1)  # the other one has seen that there is no vault yet
@@ -605,9 +585,7 @@ def test_two_that_create_one_vault_at_once_have_the_same_key(
     assert vaults.unlock(store, passphrase=PASSPHRASE).id == made.id
 
 
-def test_lock_takes_the_passphrase_of_the_variable(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lock_takes_the_passphrase_of_the_variable(tmp_path, run, monkeypatch):
     with Store.open(tmp_path / "home" / "memory.db") as store:
         add(store, memory("m1"))
     refused = run("vault", "lock", "--with", "passphrase", code=1)
@@ -622,8 +600,8 @@ def test_lock_takes_the_passphrase_of_the_variable(
 
 
 def test_a_vault_that_has_lost_its_file_of_the_ways_gets_a_new_one_by_the_recovery_code(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, run, monkeypatch
+):
     path = tmp_path / "home" / "memory.db"
     code = vault_at(path, m1="Ada likes tea").recovery_code()
     vaults.vault_file(path).unlink()
@@ -643,7 +621,7 @@ def test_a_vault_that_has_lost_its_file_of_the_ways_gets_a_new_one_by_the_recove
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
 @pytest.mark.models
 @pytest.mark.parametrize("answer", ["y", "n"])
-def test_a_first_chat_offers_to_encrypt_once(tmp_path: Path, answer: str) -> None:
+def test_a_first_chat_offers_to_encrypt_once(tmp_path, answer):
     from termkit import Terminal
     from test_chat_terminal import CHILD, at_the_prompt, leave
 
@@ -665,9 +643,9 @@ def test_a_first_chat_offers_to_encrypt_once(tmp_path: Path, answer: str) -> Non
         leave(terminal)
 
 
-def test_memory_keeps_a_key_that_the_caller_holds(tmp_path: Path) -> None:
+def test_memory_keeps_a_key_that_the_caller_holds(tmp_path):
     key = bytes(range(32))
-    with Memory(tmp_path / "a.db", embedder=BagOfWords(), key=key) as opened:  # type: ignore[arg-type]
+    with Memory(tmp_path / "a.db", embedder=BagOfWords(), key=key) as opened:
         opened.add("I live in Oslo.", infer=False)
         assert opened.doctor()["encrypted"] is True
     assert vaults.read(tmp_path / "a.db") is not None

@@ -4,13 +4,9 @@ What they say is noise. What is tested: whose state an image's is, and that noth
 process.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import random
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,48 +27,46 @@ SURVIVES = machine.require_projector_runs  # which conftest.py turns off
 
 
 @pytest.fixture(scope="module", params=OF)
-def files(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, Path]:
+def files(request, tmp_path_factory):
     return write_vision(tmp_path_factory.mktemp("vision"), request.param)
 
 
-def load(files: tuple[Path, Path], **more: Any) -> Engine:
+def load(files, **more):
     return Engine.load(files[0], mmproj=files[1], n_threads=1, **{"n_ctx": 1024, **more})
 
 
 @pytest.fixture(scope="module")
-def loaded(files: tuple[Path, Path]) -> Iterator[Engine]:
+def loaded(files):
     with load(files) as loaded:
         yield loaded
 
 
 @pytest.fixture
-def engine(loaded: Engine) -> Engine:
+def engine(loaded):
     """Of each form; it holds no prefix and no image."""
     loaded.drop_prefixes()
     return loaded
 
 
 @pytest.fixture(scope="module")
-def internvl(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def internvl(tmp_path_factory):
     return write_vision(tmp_path_factory.mktemp("internvl"), "internvl")
 
 
 @pytest.fixture(scope="module")
-def seer(internvl: tuple[Path, Path]) -> Iterator[Engine]:
+def seer(internvl):
     with load(internvl) as loaded:
         yield loaded
 
 
-def about(*parts: Any) -> list[dict[str, Any]]:
+def about(*parts):
     return [{"role": "user", "content": list(parts)}]
 
 
 # -- shapes, and whose state it is -----------------------------------------------------------------
 
 
-def test_an_image_becomes_tokens_and_embeddings_of_the_models_width(engine: Engine) -> None:
+def test_an_image_becomes_tokens_and_embeddings_of_the_models_width(engine):
     form = str(engine._vision and engine._vision.path.stem.removeprefix("mmproj-"))
     for image in (A, LARGE):
         tokens, embeddings = engine.embeddings(image)
@@ -90,10 +84,9 @@ def test_an_image_becomes_tokens_and_embeddings_of_the_models_width(engine: Engi
     assert positions < len(of_image) if form == "qwen2vl" else positions == len(of_image)
 
 
-def test_the_logits_are_those_of_libmtmds_own_helper(engine: Engine, logits_seen: Any) -> None:
+def test_the_logits_are_those_of_libmtmds_own_helper(engine, logits_seen):
     """Of one text with a marker, which libmtmd cuts, tokenizes and decodes by itself."""
     vision = engine._vision
-    assert vision is not None
     lib, handle, context = vision._lib, vision._handle, engine._context
     text = b"Look at this: <__media__> What colour is it?"
     if engine._vocabulary._bos is not None:
@@ -116,9 +109,7 @@ def test_the_logits_are_those_of_libmtmds_own_helper(engine: Engine, logits_seen
     assert np.array_equal(np.frombuffer(logits_seen[0], np.float32), wanted)
 
 
-def test_the_same_image_gives_the_same_state_and_another_image_another(
-    engine: Engine, logits_seen: list[bytes]
-) -> None:
+def test_the_same_image_gives_the_same_state_and_another_image_another(engine, logits_seen):
     seen = {}
     for name, image in (("a", A), ("b", B), ("again", A.copy())):
         engine.drop_prefixes()
@@ -128,7 +119,7 @@ def test_the_same_image_gives_the_same_state_and_another_image_another(
     assert seen["a"] == seen["again"] and seen["a"][0] != seen["b"][0]
 
 
-def test_another_image_reuses_what_stands_before_it_and_nothing_else(engine: Engine) -> None:
+def test_another_image_reuses_what_stands_before_it_and_nothing_else(engine):
     tokens, _ = engine._prompt_tokens(about("Look. ", A, "What is it?"))
     before = next(i for i, token in enumerate(tokens) if token < 0)
     behind = before + sum(token < 0 for token in tokens)
@@ -154,10 +145,8 @@ PROMPTS = [
 
 
 @pytest.mark.parametrize("prefix_bytes", [64_000_000, 0])
-def test_prompts_that_take_turns_have_a_cold_engines_logits(
-    files: tuple[Path, Path], logits_seen: list[bytes], prefix_bytes: int
-) -> None:
-    def answers(engine: Engine, number: int) -> tuple[list[bytes], int]:
+def test_prompts_that_take_turns_have_a_cold_engines_logits(files, logits_seen, prefix_bytes):
+    def answers(engine, number):
         stage, prompt = PROMPTS[number]
         logits_seen.clear()
         done = engine.generate(prompt, max_tokens=3, stage=stage)
@@ -181,8 +170,8 @@ def test_prompts_that_take_turns_have_a_cold_engines_logits(
 
 
 def test_a_switch_of_adapters_computes_the_image_anew_but_does_not_encode_it(
-    internvl: tuple[Path, Path], tmp_path: Path, logits_seen: list[bytes], monkeypatch: Any
-) -> None:
+    internvl, tmp_path, logits_seen, monkeypatch
+):
     rng = np.random.default_rng(0)
     tensors = {
         f"blk.{n}.attn_q.weight.lora_{side}": rng.standard_normal(shape).astype(np.float32)
@@ -210,7 +199,7 @@ def test_a_switch_of_adapters_computes_the_image_anew_but_does_not_encode_it(
     assert encoded == [1]
 
 
-def test_nothing_of_an_image_is_left_when_prefixes_are_dropped(engine: Engine) -> None:
+def test_nothing_of_an_image_is_left_when_prefixes_are_dropped(engine):
     vision = engine._vision
     assert vision is not None
     engine.generate(about(LARGE, "Why?"), max_tokens=2)
@@ -223,7 +212,7 @@ def test_nothing_of_an_image_is_left_when_prefixes_are_dropped(engine: Engine) -
     assert engine.generate(about(LARGE, "Why?"), max_tokens=2).cached_tokens == 0
 
 
-def test_a_prefix_with_an_image_is_kept_in_no_file(seer: Engine, tmp_path: Path) -> None:
+def test_a_prefix_with_an_image_is_kept_in_no_file(seer, tmp_path):
     seer.warm("a", ["Look. ", A, "What"], folder=tmp_path)
     assert list(tmp_path.iterdir()) == []
     seer.warm("a", "Look. What?", folder=tmp_path)
@@ -234,8 +223,8 @@ def test_a_prefix_with_an_image_is_kept_in_no_file(seer: Engine, tmp_path: Path)
 
 
 def test_images_are_scaled_down_until_they_fit_half_of_the_window(
-    internvl: tuple[Path, Path],
-) -> None:
+    internvl,
+):
     with load(internvl, n_ctx=256) as engine:
         for count in (1, 2, 3):
             done = engine.generate(about(*[LARGE] * count, "Why?"), max_tokens=1)
@@ -244,21 +233,16 @@ def test_images_are_scaled_down_until_they_fit_half_of_the_window(
             engine.generate(about(*[A] * 20, "Why?"), max_tokens=1)
 
 
-def test_the_projector_is_counted_and_turned_down_for(
-    internvl: tuple[Path, Path], seer: Engine
-) -> None:
+def test_the_projector_is_counted_and_turned_down_for(internvl, seer):
     assert seer.memory()["projector"] > 100_000
     size = internvl[1].stat().st_size
     with load(internvl, memory_limit_bytes=10**9) as engine:
-        assert engine.plan is not None
         assert engine.plan.parts_bytes["projector"] == size + 9 * 4 * 64 * DIM + 16_000_000
     with pytest.raises(MemoryBudgetExceeded, match="projector 16 MB"):
         load(internvl, memory_limit_bytes=10_000_000)
 
 
-def test_images_seen_last_are_kept_up_to_a_limit(
-    seer: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_images_seen_last_are_kept_up_to_a_limit(seer, monkeypatch):
     one = 16 * TEXT_DIM * 4
     monkeypatch.setattr(vision_module, "KEPT_BYTES", 3 * one)
     seer.drop_prefixes()
@@ -273,7 +257,7 @@ def test_images_seen_last_are_kept_up_to_a_limit(
     assert seer.embeddings(picture(0))[0] == tokens
 
 
-def test_a_closed_engine_has_freed_its_projector(internvl: tuple[Path, Path]) -> None:
+def test_a_closed_engine_has_freed_its_projector(internvl):
     engine = load(internvl)
     vision = engine._vision
     assert vision is not None and engine.sees
@@ -290,18 +274,18 @@ def test_a_closed_engine_has_freed_its_projector(internvl: tuple[Path, Path]) ->
      np.zeros((4, 4, 3), np.float32), np.zeros((1, 9000, 3), np.uint8), b"\x89PNG damaged"],
     ids=lambda image: str(getattr(image, "shape", "bytes")),
 )  # fmt: skip
-def test_what_is_no_image_is_refused(seer: Engine, image: Any) -> None:
+def test_what_is_no_image_is_refused(seer, image):
     with pytest.raises(InputError, match=r"\(height, width, 3\)"):
         seer.generate(about(image, "What is it?"))
 
 
-def test_images_of_any_size_do_no_harm(engine: Engine) -> None:
+def test_images_of_any_size_do_no_harm(engine):
     for height, width in ((1, 1), (1, 500), (500, 1), (33, 31), (7, 640)):
         assert engine.count_tokens(about(picture(4, height, width), "Why?")) < engine.n_ctx
         engine.generate(about(picture(4, height, width), "Why?"), max_tokens=1)
 
 
-def test_a_user_cannot_write_an_image_and_a_prompt_ends_in_text(engine: Engine) -> None:
+def test_a_user_cannot_write_an_image_and_a_prompt_ends_in_text(engine):
     text = "a <__media__> b"
     assert engine.count_tokens(about(text)) == engine.count_tokens(about("a < __media__> b"))
     engine.generate(about(A, text), max_tokens=1)
@@ -309,7 +293,7 @@ def test_a_user_cannot_write_an_image_and_a_prompt_ends_in_text(engine: Engine) 
         engine._vocabulary.prompt_tokens(["Look: ", A], lambda *_: [-1])
 
 
-def test_an_engine_without_a_projector_says_so(internvl: tuple[Path, Path]) -> None:
+def test_an_engine_without_a_projector_says_so(internvl):
     with Engine.load(internvl[0], n_threads=1, n_ctx=256) as engine:
         assert not engine.sees
         with pytest.raises(ModelError, match=r"Engine\.load\(path, mmproj=\.\.\.\)"):
@@ -328,9 +312,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_projector_is_a_model_error(
-    internvl: tuple[Path, Path], tmp_path: Path, name: str
-) -> None:
+def test_a_wrong_projector_is_a_model_error(internvl, tmp_path, name):
     settings, message = WRONG[name]
     file = write_projector(tmp_path / "mmproj.gguf", "internvl", **settings)
     with pytest.raises(ModelError, match=message):
@@ -338,9 +320,7 @@ def test_a_wrong_projector_is_a_model_error(
     Engine.load(internvl[0], n_ctx=256).close()
 
 
-def test_a_missing_a_damaged_and_no_projector_are_model_errors(
-    internvl: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_a_missing_a_damaged_and_no_projector_are_model_errors(internvl, tmp_path):
     model, projector = internvl
     whole, cut = projector.read_bytes(), tmp_path / "cut.gguf"
     for size, message in ((0, "no GGUF"), (900, "damaged"), (len(whole) - 400, "ends at byte")):
@@ -353,9 +333,7 @@ def test_a_missing_a_damaged_and_no_projector_are_model_errors(
         load((model, tmp_path / "not-there.gguf"))
 
 
-def test_a_projector_that_kills_libmtmd_kills_a_child_and_not_this(
-    internvl: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_projector_that_kills_libmtmd_kills_a_child_and_not_this(internvl, tmp_path, monkeypatch):
     """An odd number of patches on a side, of which two by two are to become one token."""
     model, projector = internvl
     monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path / "home"))
@@ -369,8 +347,8 @@ def test_a_projector_that_kills_libmtmd_kills_a_child_and_not_this(
 
 
 def test_doctor_and_version_name_the_projector_and_what_is_wrong_with_it(
-    internvl: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Any
-) -> None:
+    internvl, tmp_path, monkeypatch, run
+):
     monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path))
     database = "--db", str(tmp_path / "a.db")
     Store.open(tmp_path / "a.db").close()
@@ -384,9 +362,7 @@ def test_doctor_and_version_name_the_projector_and_what_is_wrong_with_it(
     assert "not usable: " in run("doctor", *database).output
 
 
-def test_a_memory_loads_the_projector_of_its_settings_and_counts_it(
-    internvl: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_memory_loads_the_projector_of_its_settings_and_counts_it(internvl, monkeypatch):
     monkeypatch.setenv("EDGEMEM_MODEL", str(internvl[0]))
     monkeypatch.setenv("EDGEMEM_MMPROJ", str(internvl[1]))
     monkeypatch.setenv("EDGEMEM_EXPERTS", "none")
@@ -395,8 +371,6 @@ def test_a_memory_loads_the_projector_of_its_settings_and_counts_it(
         assert memory.plan is not None and memory.plan.parts_bytes["projector"] > 16_000_000
 
 
-def test_a_chat_with_a_projector_that_is_not_there_ends_in_a_line(
-    empty_home: Path, run: Any
-) -> None:
+def test_a_chat_with_a_projector_that_is_not_there_ends_in_a_line(empty_home, run):
     result = run("chat", "--mmproj", "not-there.gguf", input="Hello\n", code=1)
     assert "not-there.gguf" in result.stderr and "Traceback" not in result.output

@@ -4,12 +4,8 @@ A fake engine says what a vision model would; a tiny one of random weights shows
 holds whatever it says.
 """
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +18,6 @@ from visionkit import picture, write_vision
 from edgemem.chat import Chat
 from edgemem.config import load_settings
 from edgemem.errors import ContextOverflow
-from edgemem.memory import Memory
 from edgemem.pipeline import image_memories
 from edgemem.runtime.engine import Engine, Stream
 from edgemem.stages import vision
@@ -36,12 +31,12 @@ class Seeing(FakeEngine):
 
     name, sees = "tiny-vl", True
 
-    def __init__(self, **more: Any) -> None:
+    def __init__(self, **more):
         super().__init__(**more)
         self.shown: list[list[np.ndarray]] = []
         self.cut = False
 
-    def _look(self, prompt: Any, schema: Any) -> str:
+    def _look(self, prompt, schema):
         parts = prompt[0]["content"]
         self.shown.append([part for part in parts if not isinstance(part, str)])
         colour = ("Red", "Green", "Blue")[int(self.shown[-1][0].mean((0, 1)).argmax())]
@@ -55,19 +50,19 @@ class Seeing(FakeEngine):
         text = json.dumps({"answer": colour, "reason": f"The car is {colour.lower()}."})
         return text[:9] if self.cut else text
 
-    def generate(self, prompt: Any, *, stage: str = "", **more: Any) -> Any:
+    def generate(self, prompt, *, stage="", **more):
         if stage != vision.STAGE:
             return super().generate(prompt, stage=stage, **more)
         self.prompts.append((stage, prompt))
         return _generation(self._look(prompt, more.get("schema")).split("\n")[0])
 
-    def stream(self, prompt: Any, *, stage: str = "", **more: Any) -> Stream:
+    def stream(self, prompt, *, stage="", **more):
         if stage != vision.STAGE:
             return super().stream(prompt, stage=stage, **more)
         self.prompts.append((stage, prompt))
         text = self._look(prompt, more["schema"])
 
-        def pieces() -> Any:
+        def pieces():
             yield text[:5]
             yield text[5:]
             return _generation(text)
@@ -81,44 +76,44 @@ RED, GREEN = (saved(Image.new("RGB", (40, 30), rgb)) for rgb in ((200, 10, 10), 
 # -- the stage -------------------------------------------------------------------------------------
 
 
-def test_an_answer_is_a_word_and_its_reason_of_the_image_between_instruction_and_question() -> None:
+def test_an_answer_is_a_word_and_its_reason_of_the_image_between_instruction_and_question():
     engine, pixels = Seeing(), image_memories.pixels_of([RED])[0]
-    stream = vision.answer(engine, "What  colour\nis it?", pixels)  # type: ignore[arg-type]
-    assert "".join(stream) == "Red. The car is red." == stream.result.text  # type: ignore[union-attr]
+    stream = vision.answer(engine, "What  colour\nis it?", pixels)
+    assert "".join(stream) == "Red. The car is red." == stream.result.text
     content = engine.prompts[0][1][0]["content"]
     assert content[0].startswith(vision.EXPERT_PROMPT)
     assert [i for i, p in enumerate(content) if p is pixels] == [2]
     assert content[-1] == "Question: What colour is it?"
 
 
-def test_an_answer_that_is_cut_before_its_word_says_that_nothing_was_seen() -> None:
+def test_an_answer_that_is_cut_before_its_word_says_that_nothing_was_seen():
     engine = Seeing()
     engine.cut = True
-    stream = vision.answer(engine, "Why?", image_memories.pixels_of([RED])[0])  # type: ignore[arg-type]
+    stream = vision.answer(engine, "Why?", image_memories.pixels_of([RED])[0])
     assert "".join(stream) == vision.NOT_SEEN
 
 
-def test_a_caption_is_one_sentence_and_which_tells_the_image_that_is_meant() -> None:
+def test_a_caption_is_one_sentence_and_which_tells_the_image_that_is_meant():
     engine, pixels = Seeing(), image_memories.pixels_of([RED, GREEN])
-    assert vision.caption(engine, pixels[1]) == "A green car stands in the street."  # type: ignore[arg-type]
-    assert vision.which(engine, "Which one is green?", pixels) == 1  # type: ignore[arg-type]
-    assert vision.which(engine, "Which one is blue?", pixels) is None  # type: ignore[arg-type]
-    assert vision.which(engine, "Which?", []) is None  # type: ignore[arg-type]
+    assert vision.caption(engine, pixels[1]) == "A green car stands in the street."
+    assert vision.which(engine, "Which one is green?", pixels) == 1
+    assert vision.which(engine, "Which one is blue?", pixels) is None
+    assert vision.which(engine, "Which?", []) is None
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+def tiny(tmp_path_factory):
     model, projector = write_vision(tmp_path_factory.mktemp("vision"), "internvl")
     with Engine.load(model, mmproj=projector, n_threads=1, n_ctx=1024) as engine:
         yield engine
 
 
-def test_whatever_a_model_says_the_forms_hold(tiny: Engine) -> None:
+def test_whatever_a_model_says_the_forms_hold(tiny):
     image = picture(1)
     first, again = (vision.answer(tiny, "What is it?", image) for _ in range(2))
     text = "".join(first)
     assert text and text == "".join(again) and first.result is not None
-    assert first.result.cached_tokens == 0 < again.result.cached_tokens  # type: ignore[union-attr]
+    assert first.result.cached_tokens == 0 < again.result.cached_tokens
     asked = vision.answer(tiny, "How many are there?", image)
     "".join(asked)
     behind = sum(token < 0 for token in tiny.embeddings(image)[0])
@@ -127,7 +122,7 @@ def test_whatever_a_model_says_the_forms_hold(tiny: Engine) -> None:
     assert vision.which(tiny, "Which?", [image, picture(2)]) in (None, 0, 1)
 
 
-def test_an_expert_reads_the_same_parts_without_a_conversation(tiny: Engine) -> None:
+def test_an_expert_reads_the_same_parts_without_a_conversation(tiny):
     parts = vision.expert_prompt("What is it?", picture(1))
     assert [p if isinstance(p, str) else "image" for p in parts] == [
         f"{vision.EXPERT_PROMPT}\n\n", "", "image", "\n", "Question: What is it?\n"
@@ -140,12 +135,12 @@ def test_an_expert_reads_the_same_parts_without_a_conversation(tiny: Engine) -> 
 # -- captions --------------------------------------------------------------------------------------
 
 
-def captions(memory: Memory) -> list[tuple[str | None, str | None]]:
+def captions(memory):
     found = [item.image for item in memory.get_all(user_id="ada") if item.image is not None]
     return [(image.caption, image.caption_by) for image in found]
 
 
-def test_an_image_gets_its_caption_later_from_a_model_that_sees_and_is_found_by_it() -> None:
+def test_an_image_gets_its_caption_later_from_a_model_that_sees_and_is_found_by_it():
     engine = Seeing()
     with quick(engine=engine) as memory:
         memory.add(images=[RED], user_id="ada")
@@ -166,11 +161,11 @@ def test_an_image_gets_its_caption_later_from_a_model_that_sees_and_is_found_by_
 
 
 def test_an_unreadable_image_is_passed_over_once_and_a_limit_holds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     engine, tried = Seeing(), list[int]()
 
-    def refuse(*_: Any) -> str:
+    def refuse(*_):
         tried.append(1)
         raise ContextOverflow("too large", prompt_tokens=9, n_ctx=8)
 
@@ -187,7 +182,7 @@ def test_an_unreadable_image_is_passed_over_once_and_a_limit_holds(
         assert images.uncaptioned(memory.store, 9) == []
 
 
-def test_without_a_model_that_sees_nothing_waits_and_none_is_loaded() -> None:
+def test_without_a_model_that_sees_nothing_waits_and_none_is_loaded():
     engine = FakeEngine()
     with quick(engine=engine) as memory:
         memory.add(images=[RED], user_id="ada", infer=False)
@@ -205,7 +200,7 @@ def test_without_a_model_that_sees_nothing_waits_and_none_is_loaded() -> None:
 # -- a chat ----------------------------------------------------------------------------------------
 
 
-def ask(engine: Any, text: str, added: list[tuple[str, bytes]], **more: Any) -> Any:
+def ask(engine, text, added, **more):
     with quick(engine=engine) as memory:
         for caption, source in added:
             memory.add(caption, images=[source], user_id="default", infer=False)
@@ -214,11 +209,11 @@ def ask(engine: Any, text: str, added: list[tuple[str, bytes]], **more: Any) -> 
         return reply
 
 
-def seeing(text: str, wants: str = "recall") -> Seeing:
+def seeing(text, wants="recall"):
     return Seeing(wants={text: wants})
 
 
-def test_a_question_about_a_remembered_image_is_answered_from_its_pixels() -> None:
+def test_a_question_about_a_remembered_image_is_answered_from_its_pixels():
     engine = seeing(QUESTION)
     reply = ask(engine, QUESTION, [("the photo of the car", RED)])
     assert reply.text == "Red. The car is red." and reply.found
@@ -226,7 +221,7 @@ def test_a_question_about_a_remembered_image_is_answered_from_its_pixels() -> No
     assert engine.shown[-1][0].shape == (30, 40, 3)
 
 
-def test_of_several_images_the_one_that_is_meant_is_shown() -> None:
+def test_of_several_images_the_one_that_is_meant_is_shown():
     question = "How many doors has the green car in the photo?"
     engine = seeing(question)
     photos = [("the photo of the car", RED), ("a photo of the car", GREEN)]
@@ -234,7 +229,7 @@ def test_of_several_images_the_one_that_is_meant_is_shown() -> None:
     assert reply.text.startswith("Green.") and [len(shown) for shown in engine.shown] == [2, 1]
 
 
-def test_an_image_that_comes_with_a_question_is_looked_at_and_kept_if_wanted() -> None:
+def test_an_image_that_comes_with_a_question_is_looked_at_and_kept_if_wanted():
     engine = seeing(QUESTION)
     reply = ask(engine, QUESTION, [], images=[GREEN])
     assert reply.text == "Green. The car is green."
@@ -245,14 +240,14 @@ def test_an_image_that_comes_with_a_question_is_looked_at_and_kept_if_wanted() -
 
 
 @pytest.mark.parametrize("wants", ["tell", "talk"])
-def test_what_is_no_question_of_memory_shows_no_remembered_image(wants: str) -> None:
+def test_what_is_no_question_of_memory_shows_no_remembered_image(wants):
     text = "The photo of the car is nice."
     engine = seeing(text, wants)
     ask(engine, text, [("the photo of the car", RED)])
     assert engine.shown == []
 
 
-def test_an_engine_that_does_not_see_is_shown_words_alone() -> None:
+def test_an_engine_that_does_not_see_is_shown_words_alone():
     engine = FakeEngine(wants={QUESTION: "recall"})
     reply = ask(engine, QUESTION, [("the photo of the car", RED)])
     assert reply.text == "Oslo, I think."

@@ -1,7 +1,5 @@
 """Training the vision expert: questions about images, on a tiny vision model of random weights."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -30,12 +28,12 @@ ANSWERS = {1: "Red", 2: "Blue"}
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def files(tmp_path_factory):
     return write_vision(tmp_path_factory.mktemp("vision"), "internvl")
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory):
     """Two images, each with a question and its answer, and the same once more to validate on."""
     folder = tmp_path_factory.mktemp("pairs")
     lines = []
@@ -47,9 +45,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "pairs.jsonl"
 
 
-def test_pairs_are_read_as_examples_of_the_stage_in_groups_of_an_image(
-    data: Path, tmp_path: Path
-) -> None:
+def test_pairs_are_read_as_examples_of_the_stage_in_groups_of_an_image(data, tmp_path):
     found = examples.read([data])
     assert [e.group for e in found] == ["1.png", "valid 1", "2.png", "valid 2"]
     assert {e.stage for e in found} == {"vision"} and Path(found[0].image) == data.parent / "1.png"
@@ -61,9 +57,7 @@ def test_pairs_are_read_as_examples_of_the_stage_in_groups_of_an_image(
         examples.read([tmp_path / "bad.jsonl"])
 
 
-def test_torch_gives_the_logits_of_llama_cpp_after_an_image(
-    files: tuple[Path, Path], data: Path, logits_seen: list[bytes]
-) -> None:
+def test_torch_gives_the_logits_of_llama_cpp_after_an_image(files, data, logits_seen):
     (tokens, *_) = examples.tokenized(files[0], examples.read([data]), files[1])
     model = lora.load_base(files[0], precision="float32").eval()
     with torch.no_grad():
@@ -76,9 +70,7 @@ def test_torch_gives_the_logits_of_llama_cpp_after_an_image(
     assert np.abs(theirs - ours).max() < 0.02 * np.abs(ours).max()
 
 
-def test_an_expert_learns_what_each_image_is_and_the_engine_answers_with_it(
-    files: tuple[Path, Path], data: Path, tmp_path: Path
-) -> None:
+def test_an_expert_learns_what_each_image_is_and_the_engine_answers_with_it(files, data, tmp_path):
     found = examples.read([data])
     learn = [e for e in found if not e.group.startswith("valid")]
     judge = [e for e in found if e.group.startswith("valid")]
@@ -96,9 +88,7 @@ def test_an_expert_learns_what_each_image_is_and_the_engine_answers_with_it(
             assert "".join(vision.answer(engine, QUESTION, pixels)) == f"{answer}. So."
 
 
-def test_images_need_a_projector_that_the_trainer_can_follow(
-    files: tuple[Path, Path], data: Path, tmp_path: Path
-) -> None:
+def test_images_need_a_projector_that_the_trainer_can_follow(files, data, tmp_path):
     found = examples.read([data])
     with pytest.raises(InputError, match="give the model's projector with --mmproj"):
         examples.tokenized(files[0], found)
@@ -112,7 +102,7 @@ def test_images_need_a_projector_that_the_trainer_can_follow(
         examples.tokenized(files[0], examples.read([tmp_path / "pairs.jsonl"]), files[1])
 
 
-def test_a_prompt_is_tokenized_as_the_engine_reads_it(files: tuple[Path, Path], data: Path) -> None:
+def test_a_prompt_is_tokenized_as_the_engine_reads_it(files, data):
     (tokens, *_) = examples.tokenized(files[0], examples.read([data]), files[1])
     with vocabulary_of(files[0]) as vocabulary:
         assert tokens.target[-1] == vocabulary.end_of_turn

@@ -1,7 +1,5 @@
 """The wheel, installed into an empty environment outside the checkout, works by itself."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """Which metric a search uses: when one is fitted, by whom, and what it forgets."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,9 +1,5 @@
 """What is told as it was said: the user's turns, and who the user is."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 from fake_engine import FakeEngine
 
@@ -20,13 +16,13 @@ FACTS = {NOOR: "{} is Noor, a nurse in London", PRIYA: "{}'s colleague Priya is 
 
 
 @pytest.fixture
-def memory() -> Iterator[Memory]:
+def memory():
     wants = dict.fromkeys((WHO, FIRST, LAST), "recall")
     with Memory(":memory:", engine=FakeEngine(facts=FACTS, wants=wants)) as opened:
         yield opened
 
 
-def say(chat: Chat, *texts: str, remember: bool = True) -> str:
+def say(chat, *texts, remember=True):
     """The last answer; of a list the items without their days."""
     for text in texts:
         answer = "".join(chat.send(text, timestamp="2026-11-30T09:00:00Z", remember=remember))
@@ -34,21 +30,19 @@ def say(chat: Chat, *texts: str, remember: bool = True) -> str:
 
 
 @pytest.mark.parametrize("remember", [True, False])
-def test_what_i_said_first_and_last_is_answered_from_the_turns(
-    memory: Memory, remember: bool
-) -> None:
+def test_what_i_said_first_and_last_is_answered_from_the_turns(memory, remember):
     chat = Chat(memory)
     assert say(chat, NOOR, PRIYA, LAST, LAST, remember=remember) == PRIYA
     assert say(chat, FIRST, remember=remember) == NOOR
 
 
-def test_what_i_said_last_may_be_of_the_chat_before(memory: Memory) -> None:
+def test_what_i_said_last_may_be_of_the_chat_before(memory):
     say(Chat(memory), NOOR, PRIYA)
     assert say(Chat(memory), LAST) == PRIYA
     assert say(Chat(memory), FIRST) == NOTHING_FOUND
 
 
-def test_a_deleted_message_is_not_told_again(memory: Memory) -> None:
+def test_a_deleted_message_is_not_told_again(memory):
     chat = Chat(memory)
     say(chat, NOOR, PRIYA)
     (turn,) = [m for m in memory.get_all(user_id="default") if m.memory == NOOR]
@@ -59,11 +53,11 @@ def test_a_deleted_message_is_not_told_again(memory: Memory) -> None:
 @pytest.mark.parametrize(
     "question", ["What did I say about Ana?", "What was my first car?", "What did you just say?"]
 )
-def test_no_other_question_asks_for_a_turn(question: str) -> None:
+def test_no_other_question_asks_for_a_turn(question):
     assert turn_asked(question) is None
 
 
-def test_who_i_am_is_answered_from_what_is_told_of_me_alone(memory: Memory) -> None:
+def test_who_i_am_is_answered_from_what_is_told_of_me_alone(memory):
     """It was answered with a colleague's name."""
     chat = Chat(memory)
     say(chat, PRIYA)

@@ -1,16 +1,11 @@
 """A tiny model of the llama architecture as a GGUF, and what llama.cpp makes of it."""
 
-from __future__ import annotations
-
 import ctypes
 import os
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from ggufkit import letters
-from numpy.typing import NDArray
 
 from edgemem.runtime import llama
 from edgemem.training.adapters import Shape
@@ -20,7 +15,7 @@ SHAPE = Shape("llama", LAYERS, HEADS, KV_HEADS)
 END = "<|im_end|>"
 
 
-def write_base(file: Path, seed: int = 0) -> Path:
+def write_base(file, seed=0):
     """A random model whose tokens are bytes, then END, then "th" (a merge is asked for)."""
     import gguf
 
@@ -69,9 +64,7 @@ def write_base(file: Path, seed: int = 0) -> Path:
     return file
 
 
-def llama_logits(
-    base: Path, tokens: Sequence[int], adapter: Path | None = None
-) -> NDArray[np.float32]:
+def llama_logits(base, tokens, adapter=None):
     """llama.cpp's logits after the last token."""
     lib = llama.library()
     model, context = llama.open_model(base, n_ctx=256, n_threads=1, n_threads_batch=1,

@@ -5,10 +5,6 @@ Three forms of what libmtmd reads: "internvl" (parts of a large image, each as w
 each other in both directions, a sliding window).
 """
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 from familykit import CHATML, HEAD_DIM, write_family
 from ggufkit import Setting, write_gguf
@@ -19,9 +15,7 @@ OF = {"internvl": "qwen2", "qwen2vl": "qwen2vl", "gemma3": "gemma3"}  # the lang
 TEXT_DIM = 64  # of familykit's language models
 
 
-def write_vision(
-    folder: Path, form: str, *, width: int = TEXT_DIM, seed: int = 7, **more: Setting
-) -> tuple[Path, Path]:
+def write_vision(folder, form, *, width=TEXT_DIM, seed=7, **more):
     """Both files of a form. width: of the projector's embeddings. more: settings in place of
     its own."""
     family = OF[form]
@@ -33,18 +27,16 @@ def write_vision(
     return model, write_projector(folder / f"mmproj-{form}.gguf", form, width, seed, **more)
 
 
-def write_projector(
-    file: Path, form: str, width: int = TEXT_DIM, seed: int = 7, **more: Setting
-) -> Path:
+def write_projector(file, form, width=TEXT_DIM, seed=7, **more):
     rng = np.random.default_rng(seed)
 
-    def of(*shape: int) -> np.ndarray:
+    def of(*shape):
         return (rng.standard_normal(shape) / 3).astype(np.float32)
 
-    def norm(name: str, size: int) -> dict[str, np.ndarray]:
+    def norm(name, size):
         return {f"{name}.weight": 1 + of(size), f"{name}.bias": of(size)}
 
-    def linear(name: str, out: int, into: int) -> dict[str, np.ndarray]:
+    def linear(name, out, into):
         return {f"{name}.weight": of(out, into), f"{name}.bias": of(out)}
 
     patches = (IMAGE // PATCH) ** 2
@@ -92,7 +84,7 @@ def write_projector(
     return write_gguf(file, settings | more, tensors)
 
 
-def picture(seed: int, height: int = IMAGE, width: int = IMAGE) -> np.ndarray:
+def picture(seed, height=IMAGE, width=IMAGE):
     """An image of coloured stripes, (height, width, 3)."""
     rng = np.random.default_rng(seed)
     rows = rng.integers(0, 256, (1 + height // 8, 1 + width // 8, 3), np.uint8)

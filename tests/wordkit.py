@@ -1,25 +1,19 @@
 """BM25 by the book, for the tests of what is quicker."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Mapping, Sequence
 
-from edgemem.retrieval.lexical import Matches
 from edgemem.store.changes import tokenize
 
 Texts = dict[int, str]
 
 
-def scores_of(found: Matches, docs: Sequence[int]) -> list[float]:
+def scores_of(found, docs):
     """What any documents score; 0 for one that is not there."""
     scores = found.all_scores
     return [float(scores[d]) if 0 <= d < len(scores) else 0.0 for d in docs]
 
 
-def plain_bm25(
-    texts: Texts, terms: list[str], seen: set[int]
-) -> tuple[dict[int, float], list[float]]:
+def plain_bm25(texts, terms, seen):
     """`textbook` of the texts that are seen."""
     docs = sorted(seen & set(texts))
     tokens = dict(zip(docs, tokenize([texts[d] for d in docs]), strict=True))
@@ -27,9 +21,7 @@ def plain_bm25(
     return textbook(having, {d: sum(tokens[d].values()) for d in docs})
 
 
-def textbook(
-    terms: Sequence[Mapping[int, int]], lengths: Mapping[int, int], k1: float = 1.2, b: float = 0.75
-) -> tuple[dict[int, float], list[float]]:
+def textbook(terms, lengths, k1=1.2, b=0.75):
     """The score of every document that has a term, and the terms' idf, in double precision.
 
     terms: how often each is in its documents. lengths: of the documents that count.

@@ -1,9 +1,6 @@
 """A store of made-up conversations, and what a search of it should compute, in plain Python."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -16,9 +13,7 @@ from edgemem.language import FIRST_PERSON, asks_when, words
 from edgemem.results import Scope
 from edgemem.retrieval.catalog import SESSION_GAP_S
 from edgemem.retrieval.lexical import query_terms, time_terms
-from edgemem.retrieval.metric import Metric
 from edgemem.retrieval.search import FEATURES, FEW
-from edgemem.store import Store
 from edgemem.store.changes import tokenize
 
 NOW = 1_800_000_000.0
@@ -43,32 +38,32 @@ class Row:
     name: str | None
     role: str | None
 
-    def speaks(self, query_words: Collection[str]) -> bool:
+    def speaks(self, query_words):
         """Whether a query names who said it."""
         if self.name is not None:
             return bool(set(words(self.name)) & set(query_words))
         return self.role == "user" and bool(set(FIRST_PERSON) & set(query_words))
 
-    def speaker(self) -> tuple[str | None, str | None]:
+    def speaker(self):
         return (self.name, None) if self.name is not None else (None, self.role)
 
 
 class World:
     """A store that is written to at random, and what is in it."""
 
-    def __init__(self, store: Store, rng: np.random.Generator) -> None:
+    def __init__(self, store, rng):
         self.store, self.rng = store, rng
         self.rows: dict[str, Row] = {}
         self.clock_s = 0.0
 
-    def text(self) -> str:
+    def text(self):
         text = " ".join(self.rng.choice(SAID, self.rng.integers(1, 7)))
         return text + "?" if self.rng.random() < 0.2 else text
 
-    def vectors(self) -> np.ndarray:
+    def vectors(self):
         return unit(int(self.rng.integers(2**31)), int(self.rng.choice([0, 1, 1, 1, 3])))
 
-    def say(self, scope: Scope | None = None) -> None:
+    def say(self, scope=None):
         """A turn and its memory; now and then after a pause."""
         number = len(self.rows) + 1
         self.clock_s += float(self.rng.choice([60, 600, 0.9 * SESSION_GAP_S, 2 * SESSION_GAP_S]))
@@ -79,7 +74,7 @@ class World:
         (at,) = add(self.store, said)
         self._remember(f"m{number}", "turn", scope, (f"t{number}",), at, when, name, role)
 
-    def conclude(self) -> None:
+    def conclude(self):
         """A fact, of a turn that is there or of none."""
         id = f"m{len(self.rows) + 1}"
         turns = [r for r in self.rows.values() if r.kind == "turn" and r.turn in self._turns()]
@@ -93,7 +88,7 @@ class World:
         else:
             self._remember(id, "fact", USERS[self.rng.integers(3)], (), 0, T0, None, None)
 
-    def _turns(self) -> dict[int, str]:
+    def _turns(self):
         """The turns that are still in the store, by number."""
         ids = {r.turn: f"t{id[1:]}" for id, r in self.rows.items() if r.kind == "turn"}
         there = self.store.turns(list(ids.values()))
@@ -101,15 +96,15 @@ class World:
 
     def _remember(
         self,
-        id: str,
-        kind: str,
-        scope: Scope,
-        sources: tuple[str, ...],
-        at: int,
-        when: str,
-        name: str | None,
-        role: str | None,
-    ) -> None:
+        id,
+        kind,
+        scope,
+        sources,
+        at,
+        when,
+        name,
+        role,
+    ):
         text, vectors = self.text(), self.vectors()
         until = [None, None, FAR_AHEAD, LONG_AGO][self.rng.integers(4)]
         new = memory(
@@ -120,12 +115,12 @@ class World:
         ended = until == LONG_AGO
         self.rows[id] = Row(rowid, kind, text, vectors, scope, ended, at, time_s, name, role)
 
-    def live(self) -> dict[str, Row]:
+    def live(self):
         """What is neither deleted nor erased, by id."""
         there = self.store.get(list(self.rows))
         return {id: row for id, row in self.rows.items() if id in there}
 
-    def change(self, step: str) -> None:
+    def change(self, step):
         """One memory is updated, invalidated, deleted or erased, if there is one."""
         live = self.live()
         if not live:
@@ -149,7 +144,7 @@ class World:
                 tx.delete_memory(id, T1)
 
 
-def neighbours(rows: Collection[Row]) -> tuple[dict[int, int], dict[int, int], dict[int, int]]:
+def neighbours(rows):
     """By memory: the one before, the one after, and the session; of turns in their scopes."""
     before, after, session = {}, {}, {r.rowid: r.rowid for r in rows}
     last: dict[Scope, Row] = {}
@@ -162,7 +157,7 @@ def neighbours(rows: Collection[Row]) -> tuple[dict[int, int], dict[int, int], d
     return before, after, session
 
 
-def similarity_of(row: Row, vector: np.ndarray, metric: Metric | None) -> float:
+def similarity_of(row, vector, metric):
     """The best of a memory's vectors: cosine, or (q − μ)ᵀ Σ⁻¹ (h − μ) / ‖q − μ‖ under Σ⁻¹."""
     if not len(row.vectors):
         return 0.0
@@ -175,14 +170,14 @@ def similarity_of(row: Row, vector: np.ndarray, metric: Metric | None) -> float:
 
 
 def expected(
-    world: World,
-    query: str,
-    vector: np.ndarray,
+    world,
+    query,
+    vector,
     *,
-    scope: Scope,
-    kinds: Collection[str] | None = None,
-    metric: Metric | None = None,
-) -> dict[int, tuple[int, dict[str, float]]]:
+    scope,
+    kinds=None,
+    metric=None,
+):
     """By memory number: its place and its features, of all that the search should score.
 
     For stores of less than a hundred memories, where every one that has a vector is proposed.
@@ -206,9 +201,9 @@ def expected(
     asked = words(query)
     named = any(rows[rowid].speaks(asked) for rowid in seen)
 
-    def beside(rowid: int | None) -> tuple[int | None, int | None]:
+    def beside(rowid):
         at = place.get(rowid) if rowid is not None else None
-        return before.get(at), after.get(at)  # type: ignore[arg-type]
+        return before.get(at), after.get(at)
 
     found = {rowid for rowid in seen if len(rows[rowid].vectors) or bm25.get(rowid, 0) > 0}
     found |= {other for rowid in found for other in beside(rowid) if other in seen}
