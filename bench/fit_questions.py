@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from bench import report
 from bench.graph import QUESTIONS as WEIGHTS
 from bench.lora import Encoder, half, padded, train
-from edgemem.graph import LABELS
+from edgemem.pipeline.graph import LABELS
 from edgemem.runtime import encoder as runtime
 
 HERE = Path(__file__).resolve().parent / "relations"

@@ -2,7 +2,7 @@
 
     python -m bench.fit_relations --json OUT [--write] [--on FILE...]
 
-An expert of the encoder and nets over its states (edgemem/graph/reader.py) learn the facts of
+An expert of the encoder and nets over its states (edgemem/pipeline/graph.py) learn the facts of
 bench/relations/train-*.txt, and in each epoch copies of them with other names and things. The
 negative examples of a fact are some runs of words that are no entity, and the pairs that contain
 the likeliest of these runs.
@@ -33,9 +33,9 @@ from torch.nn import functional as F
 from bench import report
 from bench.graph import figures, labelled, read_triples
 from bench.lora import Encoder, batches, half, learn, optimizer, padded
-from edgemem import graph as reader
-from edgemem.graph import DISTANCES, LABELS, LAYERS, LONGEST, TYPES, Run
 from edgemem.language import without_pronoun, word_spans
+from edgemem.pipeline import graph as reader
+from edgemem.pipeline.graph import DISTANCES, LABELS, LAYERS, LONGEST, TYPES, Run
 from edgemem.results import Entity
 from edgemem.runtime import encoder as runtime
 from edgemem.runtime.embedder import MAX_TOKENS

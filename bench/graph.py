@@ -51,10 +51,10 @@ from bench import report
 from corpus.annotated import store
 from corpus.readers import read_locomo
 from edgemem import Memory
-from edgemem import graph as reader
-from edgemem.graph import LABELS, triples
 from edgemem.language import asked_day, words
+from edgemem.pipeline import graph as reader
 from edgemem.pipeline import ingest
+from edgemem.pipeline.graph import LABELS, triples
 from edgemem.pipeline.recall import evidence_of
 from edgemem.results import Entity, Label, Message, Scope, to_utc
 from edgemem.results import Relation as Edge

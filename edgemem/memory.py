@@ -17,11 +17,11 @@ from typing import IO, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem import graph, inputs
+from edgemem import inputs
 from edgemem.budget import Plan
 from edgemem.config import Settings, load_settings
 from edgemem.errors import EdgememError, InputError, ModelError, StoreError, StoreLocked
-from edgemem.pipeline import image_memories, ingest, upkeep
+from edgemem.pipeline import graph, image_memories, ingest, upkeep
 from edgemem.pipeline.parts import Parts
 from edgemem.pipeline.subgraph import subgraph
 from edgemem.results import (

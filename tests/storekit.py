@@ -41,7 +41,7 @@ _TYPES = {"lives_in": "place", "works_at": "organisation"}
 
 def relate(tx, id, *said):
     """Store what a memory says: "Ana lives_in Oslo", "Katarzyna/Kasia likes tea" with an alias."""
-    from edgemem import graph as reader
+    from edgemem.pipeline import graph as reader
 
     new = []
     for line in said:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from storekit import encoder
 
-from edgemem import graph as reader
-from edgemem.graph import triples as read
+from edgemem.pipeline import graph as reader
+from edgemem.pipeline.graph import triples as read
 
 SAID = {
     "Ana's brother Bartek moved to Bergen.": {

@@ -11,7 +11,7 @@ import pytest
 from clikit import invoke
 
 from edgemem import Memory
-from edgemem import graph as reader
+from edgemem.pipeline import graph as reader
 from edgemem.pipeline.image_memories import described
 from edgemem.pipeline.importers import read_mem_gallery
 from edgemem.pipeline.recall import asked_at

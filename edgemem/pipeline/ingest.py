@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem import graph
 from edgemem.errors import DimensionMismatch, StoreFull, StoreLocked
 from edgemem.inputs import NO_WORDS
 from edgemem.language import Statement, in_third_person, same_word
+from edgemem.pipeline import graph
 from edgemem.pipeline.importers import IMPORT_ID
 from edgemem.pipeline.parts import engine_for
 from edgemem.results import (

@@ -20,8 +20,8 @@ from math import prod
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from edgemem.graph import USER
 from edgemem.language import content_words, is_question, proper_names, sentences, share, words
+from edgemem.pipeline.graph import USER
 from edgemem.pipeline.recall import asks_of_past, evidence_of, within
 from edgemem.results import ONE_AT_A_TIME, Edge, Evidence, Subgraph
 from edgemem.stages.evidence import day_of, plain

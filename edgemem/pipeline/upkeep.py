@@ -19,12 +19,13 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem import graph, kernels
+from edgemem import kernels
 from edgemem import vault as vaults
 from edgemem.budget import Plan
 from edgemem.cachefile import HALF_EXPORT, half_exports, replacing
 from edgemem.errors import InputError, StoreCorrupt, StoreFull
 from edgemem.inputs import holds_nul, of_type, shown
+from edgemem.pipeline import graph
 from edgemem.pipeline.ingest import EXTRACT
 from edgemem.results import Aligned, to_utc
 from edgemem.retrieval import alignment as alignments

@@ -6,7 +6,7 @@ each use: a fact has only tens of tokens, and the weights as float32 would take 
 The layers are BERT's (Devlin et al. 2019). GELU has its tanh form, which the experts were trained
 with.
 
-Knows texts and their tokens; the jobs interpret the states (graph.py, stages/update.py).
+Knows texts and their tokens; the jobs interpret the states (pipeline/graph.py, stages/update.py).
 """
 
 from __future__ import annotations
