@@ -443,7 +443,7 @@ def test_what_may_be_of_the_world_is_not_refused_for_want_of_a_memory(
     embedder, asked, answer, wants
 ):
     engine = Reads(wants={asked: "recall"}, facts={KNOWN: "sister Sanne is a vet in Leeds"})
-    engine.answer, engine.log_p = answer, math.log(0.9)
+    engine.answer, engine.log_p, engine.n_params = answer, math.log(0.9), 1_500_000_000
     with Memory(":memory:", engine=engine, embedder=embedder) as memory:
         memory.add(KNOWN, user_id="default")
         memory.add("I'm reading Emma, says technician Karim.", user_id="default", infer=False)

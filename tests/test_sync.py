@@ -448,7 +448,8 @@ def test_versions_are_committed_with_what_they_are_of_whenever_the_process_dies(
         begin(a, SECRET)
     code = """
 import sys
-from storekit import Store, add, memory, turn
+from storekit import add, memory, turn
+from edgemem.store import Store
 store = Store.open(sys.argv[1])
 for i in range(100_000):
     add(store, turn(f"t{i}"), memory(f"m{i}", sources=(f"t{i}",)))

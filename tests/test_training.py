@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from trainkit import SHAPE, llama_logits, write_base
 
-from edgemem.errors import AdapterError, InputError
+from edgemem.errors import AdapterError, InputError, ModelError
 from edgemem.runtime import llama
 from edgemem.runtime.models import find, sha256_of
 from edgemem.training import adapters, lora, trainer
@@ -44,7 +44,7 @@ def adapted(base, size=0.15):
 def test_the_shape_of_a_model_is_read_from_its_file(base, tmp_path):
     assert adapters.shape_of(base) == SHAPE
     (tmp_path / "x.gguf").write_bytes(b"GGUF")
-    with pytest.raises(AdapterError, match="give the GGUF of a language model"):
+    with pytest.raises(ModelError, match="give the GGUF of a language model"):
         adapters.shape_of(tmp_path / "x.gguf")
 
 

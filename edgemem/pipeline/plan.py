@@ -295,9 +295,11 @@ def _names_known(talk: Conversation, request: Request, hits: Sequence[Hit]) -> b
 
 
 def _may_be_general(talk: Conversation, request: Request, hits: Sequence[Hit]) -> bool:
-    """Whether a question for a memory is doubtful, and about neither the user nor anybody known. A
-    model that heeds its notes decides that itself."""
-    if talk.heeds_notes or not request.intent.doubtful or request.intent.refers:
+    """Whether a question for a memory is doubtful, and about neither the user, nor anybody known,
+    nor an image. A small model knows too little, and one that heeds its notes decides itself."""
+    if talk.is_small or talk.heeds_notes or talk.engine.sees:
+        return False
+    if not request.intent.doubtful or request.intent.refers or request.sent:
         return False
     return not (language.is_of_speaker(request.plain) or _names_known(talk, request, hits))
 
@@ -347,7 +349,7 @@ def _from_evidence(talk: Conversation, request: Request, hits: SearchResults) ->
     """The plan of any other message. A question of general knowledge that is near to a memory asks
     for it if its intent is doubtful, or if the model says itself when no memory tells; one that
     names somebody known also if the model knows little of the world. A doubtful question for a
-    memory that is of nobody known is of general knowledge, unless memory tells."""
+    memory may be one of general knowledge instead; then memory is asked first."""
     unsure = request.intent.doubtful or talk.heeds_notes
     reads = talk.is_small or talk.heeds_notes
     if request.wants == "general" and (
