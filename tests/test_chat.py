@@ -433,10 +433,10 @@ def test_general_knowledge_that_was_told_of_is_answered_from_memory(embedder, as
 @pytest.mark.parametrize(
     ("asked", "answer", "wants"),
     [
-        ("Who wrote Emma?", "Not known", "general"),
-        ("Who wrote Emma?", "Karim", "recall"),
-        ("Who wrote about Sanne?", "Not known", "recall"),
-        ("Who wrote to me?", "Not known", "recall"),
+        ("Who invented the piano?", "Not known", "general"),
+        ("Who invented the piano?", "Karim", "recall"),
+        ("Who invented the piano for Sanne?", "Not known", "recall"),
+        ("Who invented my piano?", "Not known", "recall"),
     ],
 )
 def test_what_may_be_of_the_world_is_not_refused_for_want_of_a_memory(
@@ -446,7 +446,7 @@ def test_what_may_be_of_the_world_is_not_refused_for_want_of_a_memory(
     engine.answer, engine.log_p, engine.n_params = answer, math.log(0.9), 1_500_000_000
     with Memory(":memory:", engine=engine, embedder=embedder) as memory:
         memory.add(KNOWN, user_id="default")
-        memory.add("I'm reading Emma, says technician Karim.", user_id="default", infer=False)
+        memory.add("I bought a piano, says technician Karim.", user_id="default", infer=False)
         assert say(Chat(memory), asked).wants == wants
 
 

@@ -53,7 +53,6 @@ _OF_SOMEBODY: tuple[Want | None, ...] = ("recall", "overview", "general", *TASKS
 """The wants in which a message may ask of somebody whom the one before it names."""
 _TELLING = (None, *TASKS)  # these always may tell something: a task says what it is for
 _ACT, _ERASE, _RECALL, _SELF = (CLASSES.index(want) for want in ("act", "erase", "recall", "self"))
-_GENERAL = CLASSES.index("general")
 _TASK, _TEXT = (CLASSES.index(want) for want in ("task", "text"))
 _NOT_IF_SURE = [i for i, c in enumerate(CLASSES) if c not in ("recall", "general", "source")]
 """What a question cannot want that asks if something is so."""
@@ -87,8 +86,6 @@ _BEFORE_CHARS = 200
 
 _SURE, _SURE_REMARK = 0.5, 0.9
 """The least probabilities at which the regression names a want, and calls a message a remark."""
-_MAY_BE_GENERAL = 0.1
-"""The least such probability at which a question for a memory may be one of general knowledge."""
 _REMARK_TELLS = 0.15
 """The probability of telling something at which a message is no mere remark."""
 
@@ -111,8 +108,7 @@ class Intent:
 
     wants: None if it only tells something, if no want is probable enough, or if it is a mere
     remark, which tells nothing either. refers: whether it may refer to what was said before.
-    doubtful: wants is general where the regression says recall, or recall where by the regression
-    it may be general.
+    doubtful: the regression alone says recall where this says general, or the other way round.
     """
 
     wants: Want | None
@@ -159,10 +155,7 @@ def intent(
     outvoted = wants == "erase" and said == TELLS
     told = said.startswith(TELLS) and not outvoted
     tells = wants is None or told or _has_news(embedder, text, logits, wants)
-    doubtful = by_regression == "recall" and wants == "general"
-    if wants == "recall":
-        doubtful = float(softmax(logits[: len(CLASSES)])[_GENERAL]) >= _MAY_BE_GENERAL
-    return Intent(wants, tells, refers, doubtful)
+    return Intent(wants, tells, refers, doubtful={wants, by_regression} == {"general", "recall"})
 
 
 def _combined(named: str, p_named: float, text: str, logits: FloatArray) -> Want | None:
